@@ -1,0 +1,186 @@
+//! From an address in the configuration to a store or a sink: the one place that knows them all.
+
+use std::{sync::Arc, time::Duration};
+
+use pillarbox::table::Tables;
+use url::Url;
+
+use crate::{
+    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
+    store::{Admin, Store, StoreError, StoreErrorKind},
+};
+
+/// A database with an outbox.
+#[derive(Clone)]
+pub struct DatabaseOptions {
+    /// `postgres://…` or `sqlite:…`.
+    pub url: String,
+    pub tables: Tables,
+    /// LISTEN and NOTIFY (PostgreSQL). Off: only the poll wakes the relay.
+    pub notify: bool,
+    /// The address is a transaction pooler (PgBouncer): nothing may be kept in a session.
+    pub pooler: bool,
+    pub connections_max: u32,
+    pub connect_timeout: Duration,
+}
+
+impl DatabaseOptions {
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            tables: Tables::default(),
+            notify: true,
+            pooler: false,
+            connections_max: 5,
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct OpenStore {
+    /// `postgres`, `sqlite`.
+    pub kind: &'static str,
+    pub store: Arc<dyn Store>,
+    pub admin: Arc<dyn Admin>,
+}
+
+/// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
+pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
+    match scheme(&options.url) {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            let store = Arc::new(crate::store::postgres::PostgresStore::open(options)?);
+            Ok(OpenStore {
+                kind: "postgres",
+                store: store.clone(),
+                admin: store,
+            })
+        }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let store = Arc::new(crate::store::sqlite::SqliteStore::open(options)?);
+            Ok(OpenStore {
+                kind: "sqlite",
+                store: store.clone(),
+                admin: store,
+            })
+        }
+        other => Err(StoreError::new(
+            StoreErrorKind::Misconfigured,
+            format!(
+                "`{other}:` is no database this build knows. Use postgres://user@host/database or sqlite:path"
+            ),
+        )),
+    }
+}
+
+/// A place that takes events.
+#[derive(Clone)]
+pub struct SinkOptions {
+    /// `nats://host:port`, `http-stream:`, `stdout:` or `null:`.
+    pub url: String,
+    /// The streams that are to exist there.
+    pub streams: Vec<StreamSpec>,
+    /// How long to wait for the other side's word on one event.
+    pub publish_timeout: Duration,
+}
+
+impl SinkOptions {
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            streams: Vec::new(),
+            publish_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct OpenSink {
+    /// `nats`, `http-stream`, `stdout`, `null`.
+    pub kind: &'static str,
+    pub sink: Arc<dyn Sink>,
+    /// Where the sink has streams one can check and make.
+    pub streams: Option<Arc<dyn Streams>>,
+    /// Where the HTTP API has something to serve.
+    #[cfg(feature = "http-stream")]
+    pub http_stream: Option<Arc<crate::sink::http_stream::HttpStream>>,
+}
+
+impl OpenSink {
+    fn plain(kind: &'static str, sink: Arc<dyn Sink>) -> Self {
+        Self {
+            kind,
+            sink,
+            streams: None,
+            #[cfg(feature = "http-stream")]
+            http_stream: None,
+        }
+    }
+}
+
+/// Opens a sink. It does not wait for a connection.
+pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
+    match scheme(&options.url) {
+        #[cfg(feature = "nats")]
+        "nats" | "tls" => {
+            let sink = Arc::new(crate::sink::nats::NatsSink::open(options)?);
+            Ok(OpenSink {
+                streams: Some(sink.clone()),
+                ..OpenSink::plain("nats", sink)
+            })
+        }
+        #[cfg(feature = "http-stream")]
+        "http-stream" => {
+            let sink = Arc::new(crate::sink::http_stream::HttpStream::default());
+            Ok(OpenSink {
+                http_stream: Some(sink.clone()),
+                ..OpenSink::plain("http-stream", sink)
+            })
+        }
+        "stdout" => Ok(OpenSink::plain(
+            "stdout",
+            Arc::new(crate::sink::stdout::Stdout::default()),
+        )),
+        "null" => Ok(OpenSink::plain("null", Arc::new(crate::sink::null::Null))),
+        other => Err(SinkError::new(
+            SinkErrorKind::Misconfigured,
+            format!(
+                "`{other}:` is no sink this build knows. Use nats://host:port, http-stream:, stdout: or null:"
+            ),
+        )),
+    }
+}
+
+/// An address as it may be shown: without its password.
+pub fn redacted(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(mut parsed) if parsed.password().is_some() => match parsed.set_password(Some("***")) {
+            Ok(()) => parsed.to_string(),
+            Err(()) => scheme(url).to_owned() + ":***",
+        },
+        Ok(_) => url.to_owned(),
+        // What can't be parsed can't be cleaned either.
+        Err(_) => scheme(url).to_owned() + ":…",
+    }
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once(':').map_or(url, |(scheme, _)| scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(
+            redacted("postgres://app:secret@127.0.0.1/shop"),
+            "postgres://app:***@127.0.0.1/shop"
+        );
+        assert_eq!(redacted("nats://127.0.0.1:4222"), "nats://127.0.0.1:4222");
+        assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
+    }
+}

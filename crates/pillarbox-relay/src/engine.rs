@@ -1,0 +1,130 @@
+//! Moves events along: discover, publish, settle, as a pipeline with bounded windows.
+
+pub mod progress;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use self::progress::{Progress, SinkState};
+use crate::{
+    retry::RetryPolicy,
+    route::Routes,
+    sink::Sink,
+    store::{RelayId, Store, StoreError},
+};
+
+/// How a relay works. Everything has a default.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Shown in `status`; need not be unique.
+    pub name: String,
+    /// Events given to a sink at once.
+    pub batch_events_max: usize,
+    /// Batches in flight at once.
+    pub publishers_max: usize,
+    /// Events read and not settled yet, in all.
+    pub window_events_max: usize,
+    /// The same, in bytes.
+    pub window_bytes_max: usize,
+    /// A stored payload larger than this is a dead letter.
+    pub payload_bytes_max: usize,
+    /// The longest wait between two looks at an idle store.
+    pub poll_interval_max: Duration,
+    /// How long a lane stays leased without a sign of life: a crashed relay's lanes are taken over after it.
+    pub lease: Duration,
+    pub retry: RetryPolicy,
+    /// For jitter: the same seed gives the same waits.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: "relay".into(),
+            batch_events_max: 200,
+            publishers_max: 5,
+            window_events_max: 4_000,
+            window_bytes_max: 32 * 1024 * 1024,
+            payload_bytes_max: 1024 * 1024,
+            poll_interval_max: Duration::from_millis(200),
+            lease: Duration::from_secs(5),
+            retry: RetryPolicy::default(),
+            seed: rand::random(),
+        }
+    }
+}
+
+/// A relay that has not started yet.
+pub struct Relay {
+    pub store: Arc<dyn Store>,
+    /// By the names the routes use.
+    pub sinks: BTreeMap<Arc<str>, Arc<dyn Sink>>,
+    pub routes: Routes,
+    pub options: Options,
+}
+
+/// A relay at work. Dropping it leaves the relay running; [`RelayHandle::stop`] ends it.
+pub struct RelayHandle {
+    pub id: RelayId,
+    pub progress: Arc<Progress>,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), RelayError>>,
+}
+
+/// Why a relay ended by itself. Outages don't end it: it waits.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    #[error("the store refuses to work: {0}")]
+    Store(#[source] StoreError),
+    #[error("sink `{sink}` refuses to work: {error}")]
+    Sink {
+        sink: String,
+        error: crate::sink::SinkError,
+    },
+}
+
+impl Relay {
+    /// Starts it on the current tokio runtime.
+    pub fn start(self) -> RelayHandle {
+        let stop = CancellationToken::new();
+        let progress = Arc::new(Progress::default());
+        let id = RelayId::now_v7();
+        let task = tokio::spawn({
+            let stop = stop.clone();
+            async move {
+                stop.cancelled().await;
+                Ok(())
+            }
+        });
+        RelayHandle {
+            id,
+            progress,
+            stop,
+            task,
+        }
+    }
+}
+
+impl RelayHandle {
+    /// Finishes what is in flight, hands the lanes back and ends.
+    pub async fn stop(self) -> Result<(), RelayError> {
+        self.stop.cancel();
+        self.finished().await
+    }
+
+    /// A handle that can ask the relay to stop from elsewhere (a signal).
+    pub fn stopper(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Waits until the relay has ended.
+    pub async fn finished(self) -> Result<(), RelayError> {
+        match self.task.await {
+            Ok(result) => result,
+            Err(error) if error.is_cancelled() => Ok(()),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}

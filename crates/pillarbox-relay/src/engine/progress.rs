@@ -1,0 +1,92 @@
+//! What a relay has done so far and how it is: for status, health, metrics and measuring.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::Serialize;
+
+/// Counters of one relay since its start. Cheap to read at any time.
+#[derive(Debug, Default)]
+pub struct Progress {
+    pub read: AtomicU64,
+    pub published: AtomicU64,
+    /// Failures counted against an event.
+    pub failed: AtomicU64,
+    pub held: AtomicU64,
+    pub dead: AtomicU64,
+    /// Settled in the store: published, parked or dead.
+    pub settled: AtomicU64,
+    /// Events the sweep found that discovery had missed: should stay 0.
+    pub swept: AtomicU64,
+    /// Read and not settled yet.
+    pub in_flight: AtomicU64,
+    pub lanes: AtomicU64,
+    /// Why nothing moves, when the store is away.
+    store_down: Mutex<Option<String>>,
+    sinks: Mutex<BTreeMap<String, SinkState>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum SinkState {
+    Up,
+    /// Paused until it answers again; no event is charged with it.
+    Down {
+        why: String,
+    },
+}
+
+/// The same at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProgressReport {
+    pub read: u64,
+    pub published: u64,
+    pub failed: u64,
+    pub held: u64,
+    pub dead: u64,
+    pub settled: u64,
+    pub swept: u64,
+    pub in_flight: u64,
+    pub lanes: u64,
+    pub store_down: Option<String>,
+    pub sinks: BTreeMap<String, SinkState>,
+}
+
+impl Progress {
+    pub fn report(&self) -> ProgressReport {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ProgressReport {
+            read: read(&self.read),
+            published: read(&self.published),
+            failed: read(&self.failed),
+            held: read(&self.held),
+            dead: read(&self.dead),
+            settled: read(&self.settled),
+            swept: read(&self.swept),
+            in_flight: read(&self.in_flight),
+            lanes: read(&self.lanes),
+            store_down: self
+                .store_down
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            sinks: self.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    pub(crate) fn store_is(&self, down: Option<String>) {
+        *self.store_down.lock().unwrap_or_else(PoisonError::into_inner) = down;
+    }
+
+    pub(crate) fn sink_is(&self, sink: &str, state: SinkState) {
+        self.sinks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(sink.to_owned(), state);
+    }
+}

@@ -1,0 +1,36 @@
+//! An event as the store has it: what the producer wrote, and where it lies.
+
+use jiff::Timestamp;
+use pillarbox::Event;
+
+/// An event's place in its store: the order of writing, and of its key.
+pub type Seq = i64;
+
+/// One of the 256 parts that keys hash to; what relays lease.
+pub type Lane = u8;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredEvent {
+    pub seq: Seq,
+    pub lane: Lane,
+    /// Attempts counted so far; 0 for one that was never tried.
+    pub attempts: u32,
+    pub created_at: Timestamp,
+    pub event: Event,
+}
+
+impl StoredEvent {
+    /// About how much memory the event takes, for the bounds on windows.
+    pub fn bytes(&self) -> usize {
+        const FIELDS: usize = 512;
+        self.event.payload.len() + FIELDS
+    }
+}
+
+/// A row that can't be read as an event: it becomes a dead letter with this reason, and holds up nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    pub seq: Seq,
+    pub lane: Lane,
+    pub problem: String,
+}

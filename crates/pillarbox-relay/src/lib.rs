@@ -1,0 +1,29 @@
+//! The engine that carries committed events from a store to a sink.
+//!
+//! ```text
+//!  application                    relay                                          after
+//!  enqueue ── commit ──▶ discover ▶ check ▶ publish ▶ settle
+//!                                     │        │ retry / park
+//!                                     └────────┴─▶ dead letter
+//! ```
+//!
+//! Read it in that order: [`store`] is where events lie and what a database owes the engine; [`sink`] is where they go
+//! and what a broker owes it; [`route`] chooses the sink; [`verdict`] is the one place that decides what an error
+//! means; [`retry`] how long a failing event waits; [`engine`] moves events along. No store names a sink and no sink
+//! names a store: [`connect`] alone knows them all.
+
+pub mod connect;
+pub mod engine;
+pub mod event;
+pub mod retry;
+pub mod route;
+pub mod settlement;
+pub mod sink;
+pub mod store;
+pub mod verdict;
+
+pub use engine::{Options, Relay, RelayHandle};
+pub use event::{Lane, Seq, StoredEvent};
+pub use settlement::Settlement;
+pub use sink::Sink;
+pub use store::Store;

@@ -1,0 +1,178 @@
+//! Which sink, and which stream there, an event goes to.
+
+use std::sync::Arc;
+
+use pillarbox::Event;
+
+/// Topics that match, and where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub topic: Pattern,
+    /// The sink's name in the configuration.
+    pub sink: Arc<str>,
+    pub stream: Option<Arc<str>>,
+}
+
+/// A topic pattern as in NATS: tokens between dots, `*` is one of them, `>` at the end is all the rest (one or more).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{pattern}` is no topic pattern: {why}. Write tokens between dots; `*` stands for one token, a last `>` for all the rest"
+)]
+pub struct PatternError {
+    pattern: String,
+    why: &'static str,
+}
+
+impl Pattern {
+    pub fn new(pattern: &str) -> Result<Self, PatternError> {
+        let refuse = |why| {
+            Err(PatternError {
+                pattern: pattern.to_owned(),
+                why,
+            })
+        };
+        if pattern.is_empty() {
+            return refuse("it is empty");
+        }
+        let tokens: Vec<&str> = pattern.split('.').collect();
+        for (index, token) in tokens.iter().enumerate() {
+            if token.is_empty() {
+                return refuse("a token is empty");
+            }
+            if token.chars().any(char::is_whitespace) {
+                return refuse("it has white space");
+            }
+            if *token == ">" && index + 1 < tokens.len() {
+                return refuse("`>` is not at the end");
+            }
+            if token.len() > 1 && token.contains(['*', '>']) {
+                return refuse("`*` and `>` stand alone between dots");
+            }
+        }
+        Ok(Self(pattern.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn matches(&self, topic: &str) -> bool {
+        let mut tokens = topic.split('.');
+        for pattern in self.0.split('.') {
+            match (pattern, tokens.next()) {
+                (">", Some(_)) => return true,
+                ("*", Some(_)) => {}
+                (pattern, Some(token)) if pattern == token => {}
+                _ => return false,
+            }
+        }
+        tokens.next().is_none()
+    }
+}
+
+/// The routes in their order: the first that matches wins. With none, everything goes to the one sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routes {
+    routes: Vec<Route>,
+    /// Where everything goes when there are no routes.
+    only_sink: Option<Arc<str>>,
+}
+
+/// Where one event goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    pub sink: Arc<str>,
+    pub stream: Option<Arc<str>>,
+}
+
+impl Routes {
+    pub fn to_one(sink: &str) -> Self {
+        Self {
+            routes: Vec::new(),
+            only_sink: Some(sink.into()),
+        }
+    }
+
+    pub fn new(routes: Vec<Route>) -> Self {
+        Self {
+            routes,
+            only_sink: None,
+        }
+    }
+
+    /// `None`: no route takes the topic. The event is a dead letter that says so.
+    pub fn destination(&self, event: &Event) -> Option<Destination> {
+        let own = || event.stream.as_deref().map(Arc::from);
+        if let Some(sink) = &self.only_sink {
+            return Some(Destination {
+                sink: sink.clone(),
+                stream: own(),
+            });
+        }
+        let route = self
+            .routes
+            .iter()
+            .find(|route| route.topic.matches(&event.topic))?;
+        Some(Destination {
+            sink: route.sink.clone(),
+            stream: own().or_else(|| route.stream.clone()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_nats() {
+        for (pattern, topic, expected) in [
+            ("rwa.>", "rwa.inventory.updated", true),
+            ("rwa.>", "rwa", false),
+            ("payout.*", "payout.generated", true),
+            ("payout.*", "payout.generated.late", false),
+            ("*.b", "a.b", true),
+            (">", "a", true),
+            ("a.b", "a.b", true),
+            ("a.b", "a.c", false),
+            ("a.b", "a", false),
+        ] {
+            assert_eq!(
+                Pattern::new(pattern).unwrap().matches(topic),
+                expected,
+                "{pattern} {topic}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bad_pattern_says_why() {
+        for pattern in ["", "a..b", "a.>.b", "a*", "a b"] {
+            assert!(Pattern::new(pattern).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn the_first_route_wins_and_an_event_may_name_its_stream() {
+        let route = |topic: &str, stream: &str| Route {
+            topic: Pattern::new(topic).unwrap(),
+            sink: "events".into(),
+            stream: Some(stream.into()),
+        };
+        let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);
+        let event = Event::new("a.b", "X", "x", "1");
+        assert_eq!(routes.destination(&event).unwrap().stream.as_deref(), Some("A"));
+        assert_eq!(
+            routes
+                .destination(&event.stream("OWN"))
+                .unwrap()
+                .stream
+                .as_deref(),
+            Some("OWN")
+        );
+        assert_eq!(routes.destination(&Event::new("z", "X", "x", "1")), None);
+    }
+}

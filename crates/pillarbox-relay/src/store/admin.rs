@@ -1,0 +1,70 @@
+//! What people ask of a store, apart from the engine's work.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox::{Enqueued, Event, Limits};
+use serde::Serialize;
+
+use super::StoreError;
+
+/// How an outbox stands. Counting costs what is unsettled, not what was ever delivered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StoreStatus {
+    /// Committed and waiting for their first try.
+    pub pending: u64,
+    /// Waiting for a retry.
+    pub failed: u64,
+    /// Waiting behind a failing event of their key.
+    pub held: u64,
+    /// Not due yet.
+    pub delayed: u64,
+    pub dead: u64,
+    /// Age of the oldest event that is pending (not delayed), failed or held.
+    #[serde(rename = "oldest_age_seconds", serialize_with = "seconds")]
+    pub oldest_age: Option<Duration>,
+    pub lanes_held: u16,
+    pub relays: Vec<RelayStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RelayStatus {
+    pub id: super::RelayId,
+    pub name: String,
+    pub lanes: u16,
+    /// How long since it was last heard.
+    #[serde(rename = "last_seen_seconds", serialize_with = "duration_seconds")]
+    pub last_seen: Duration,
+}
+
+/// Administration of a store. Apart from [`super::Store`] so that the engine's contract stays small.
+#[async_trait]
+pub trait Admin: Send + Sync + 'static {
+    /// The SQL that makes the outbox, for those who run their migrations themselves.
+    fn migration_sql(&self) -> String;
+
+    /// Makes the outbox or brings it up to date; running it again changes nothing. Says what it did, a line each.
+    async fn migrate(&self) -> Result<Vec<String>, StoreError>;
+
+    async fn status(&self) -> Result<StoreStatus, StoreError>;
+
+    /// Writes events in one transaction of its own: for the command line and the HTTP API.
+    async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError>;
+}
+
+/// Why [`Admin::enqueue`] wrote nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminEnqueueError {
+    #[error(transparent)]
+    Refused(#[from] pillarbox::EnqueueError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn seconds<S: serde::Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    age.map(|age| age.as_secs_f64()).serialize(serializer)
+}
+
+fn duration_seconds<S: serde::Serializer>(age: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(age.as_secs_f64())
+}

@@ -1,0 +1,8 @@
+//! What Pillarbox's tests stand on: real servers started in private folders, a proxy that makes the network fail, the
+//! contract suites that every store and sink passes, and the ledger that tells whether anything was lost, seen twice or
+//! out of order.
+
+pub mod contract;
+pub mod ledger;
+pub mod proxy;
+pub mod servers;

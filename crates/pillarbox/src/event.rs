@@ -1,0 +1,214 @@
+//! What an application says happened.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// One event, as its producer writes it. The relay adds where it lies and how its delivery goes.
+///
+/// The JSON form (NDJSON of `pillarbox enqueue`, of the stream and of stdout) has these names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// The idempotency key everywhere: made once by the producer, the same at every attempt.
+    #[serde(default = "Uuid::now_v7")]
+    pub id: Uuid,
+    /// Where it goes: a NATS subject, a Kafka topic. Routes match on it.
+    pub topic: String,
+    /// The stream on the other side, where the routes are not to choose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    pub event_type: String,
+    #[serde(default = "first_version")]
+    pub schema_version: i32,
+    pub aggregate_type: String,
+    pub aggregate_id: String,
+    /// The aggregate's version after the change; consumers may refuse stale ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate_version: Option<i64>,
+    /// The unit of order. Without one the aggregate's id is: see [`Event::key`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_key: Option<String>,
+    /// JSON text. It passes through to the sink byte for byte.
+    #[serde(with = "payload_json")]
+    pub payload: Bytes,
+    /// Trace context (`traceparent`, `tracestate`), `correlation-id`, and free ones.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// In the future: a delayed event. It takes its place in its key's order when its time comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_at: Option<Timestamp>,
+    #[serde(flatten)]
+    pub retry: RetryOverrides,
+}
+
+/// What this one event wants of the retry policy; `None` leaves it to the policy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RetryOverrides {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_delay_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_delay_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_multiplier: Option<f64>,
+}
+
+impl Event {
+    /// An event with a new id and the payload `null`.
+    pub fn new(
+        topic: impl Into<String>,
+        event_type: impl Into<String>,
+        aggregate_type: impl Into<String>,
+        aggregate_id: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: Uuid::now_v7(),
+            topic: topic.into(),
+            stream: None,
+            event_type: event_type.into(),
+            schema_version: first_version(),
+            aggregate_type: aggregate_type.into(),
+            aggregate_id: aggregate_id.into(),
+            aggregate_version: None,
+            partition_key: None,
+            payload: Bytes::from_static(b"null"),
+            headers: BTreeMap::new(),
+            project_id: None,
+            user_id: None,
+            available_at: None,
+            retry: RetryOverrides::default(),
+        }
+    }
+
+    /// The payload, from anything serde can write as JSON.
+    pub fn json<T: Serialize + ?Sized>(mut self, payload: &T) -> Result<Self, serde_json::Error> {
+        self.payload = serde_json::to_vec(payload)?.into();
+        Ok(self)
+    }
+
+    /// The payload as JSON text that exists already; `enqueue` checks that it is JSON.
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    pub fn id(mut self, id: Uuid) -> Self {
+        self.id = id;
+        self
+    }
+
+    pub fn partition_key(mut self, key: impl Into<String>) -> Self {
+        self.partition_key = Some(key.into());
+        self
+    }
+
+    pub fn aggregate_version(mut self, version: i64) -> Self {
+        self.aggregate_version = Some(version);
+        self
+    }
+
+    pub fn schema_version(mut self, version: i32) -> Self {
+        self.schema_version = version;
+        self
+    }
+
+    pub fn stream(mut self, stream: impl Into<String>) -> Self {
+        self.stream = Some(stream.into());
+        self
+    }
+
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    pub fn project_id(mut self, project_id: impl Into<String>) -> Self {
+        self.project_id = Some(project_id.into());
+        self
+    }
+
+    pub fn user_id(mut self, user_id: impl Into<String>) -> Self {
+        self.user_id = Some(user_id.into());
+        self
+    }
+
+    pub fn available_at(mut self, at: Timestamp) -> Self {
+        self.available_at = Some(at);
+        self
+    }
+
+    pub fn retry(mut self, retry: RetryOverrides) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The key whose events arrive in order: the partition key, else the aggregate's id.
+    pub fn key(&self) -> &str {
+        self.partition_key.as_deref().unwrap_or(&self.aggregate_id)
+    }
+}
+
+fn first_version() -> i32 {
+    1
+}
+
+/// A payload stands in the JSON form as JSON, not as a string that holds JSON.
+mod payload_json {
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
+    use serde_json::value::RawValue;
+
+    pub(super) fn serialize<S: Serializer>(payload: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serde_json::from_slice::<&RawValue>(payload)
+            .map_err(S::Error::custom)?
+            .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Bytes::from(String::from(Box::<str>::from(raw))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_form_keeps_the_payloads_bytes() {
+        let event = Event::new("t.x", "X", "thing", "1")
+            .payload(r#"{"b": 1.50, "a":[ ]}"#)
+            .header("traceparent", "00-x");
+        let text = serde_json::to_string(&event).unwrap();
+        let back: Event = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, event);
+        assert_eq!(&back.payload[..], br#"{"b": 1.50, "a":[ ]}"#);
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused() {
+        let text = r#"{"topic":"t","event_type":"X","aggregate_type":"a","aggregate_id":"1","payload":{},"colour":1}"#;
+        assert!(
+            serde_json::from_str::<Event>(text)
+                .unwrap_err()
+                .to_string()
+                .contains("colour")
+        );
+    }
+
+    #[test]
+    fn the_key_defaults_to_the_aggregates_id() {
+        let event = Event::new("t", "X", "order", "o-1");
+        assert_eq!(event.key(), "o-1");
+        assert_eq!(event.partition_key("customer-7").key(), "customer-7");
+    }
+}

@@ -1,0 +1,29 @@
+//! Write an event in the transaction that causes it; Pillarbox delivers it after the commit.
+//!
+//! ```no_run
+//! # #[cfg(feature = "sqlite")]
+//! # async fn place(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+//! use pillarbox::{Event, Outbox};
+//!
+//! let mut tx = pool.begin().await?;
+//! sqlx::query("insert into orders (id, total) values ('o-1', 990)").execute(&mut *tx).await?;
+//! let event = Event::new("shop.order.placed", "OrderPlaced", "order", "o-1").json(&serde_json::json!({"total": 990}))?;
+//! Outbox::default().enqueue(&mut tx, &event).await?;
+//! tx.commit().await?; // both, or neither
+//! # Ok(()) }
+//! ```
+//!
+//! The crate follows the event: [`event`] is what one says, [`check`] what is refused, [`enqueue`] how it gets into the
+//! application's own transaction, [`lane`] which of the lanes its key belongs to, [`table`] where it lies.
+
+pub mod check;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod enqueue;
+pub mod event;
+pub mod lane;
+pub mod table;
+
+pub use check::{CheckError, Limits};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use enqueue::{EnqueueError, Enqueued, Outbox};
+pub use event::{Event, RetryOverrides};

@@ -1,0 +1,165 @@
+//! Where the events lie: the names of the tables, and the one function that makes configured names safe in SQL.
+
+use thiserror::Error;
+
+/// The names of the outbox's tables, all derived from the main one's unless given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tables {
+    /// `outbox_events` or `schema.outbox_events`.
+    events: String,
+    /// The dead letters' table; `<events>_dead` unless given.
+    dead: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{name}` can't be a table name: {why}. Use letters, digits and underscores, up to 48 of them, optionally after a schema and a dot"
+)]
+pub struct TableNameError {
+    pub name: String,
+    why: &'static str,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            events: "outbox_events".into(),
+            dead: "outbox_events_dead".into(),
+        }
+    }
+}
+
+impl Tables {
+    pub fn new(events: &str, dead: Option<&str>) -> Result<Self, TableNameError> {
+        let dead = dead.map_or_else(|| format!("{events}_dead"), str::to_owned);
+        check(events)?;
+        check(&dead)?;
+        Ok(Self {
+            events: events.to_owned(),
+            dead,
+        })
+    }
+
+    /// The main table's name as configured: for messages, never for SQL.
+    pub fn name(&self) -> &str {
+        &self.events
+    }
+
+    /// The main table, quoted for SQL.
+    pub fn events(&self) -> String {
+        quoted(&self.events)
+    }
+
+    /// The dead letters' table, quoted for SQL.
+    pub fn dead(&self) -> String {
+        quoted(&self.dead)
+    }
+
+    /// A table beside the main one (`_parked`, `_lanes`, …), quoted for SQL.
+    pub fn beside(&self, suffix: &str) -> String {
+        quoted(&format!("{}_{suffix}", self.events))
+    }
+
+    /// An index's or constraint's name, quoted, without the schema (SQL puts it in its table's).
+    pub fn index(&self, suffix: &str) -> String {
+        quoted(&format!(
+            "{}_{suffix}",
+            self.events.rsplit('.').next().unwrap_or(&self.events)
+        ))
+    }
+
+    /// Puts the names into a statement: `{events}`, `{dead}`, `{events_…}` for a table beside the main one and
+    /// `{index_…}` for a name without a schema.
+    pub fn render(&self, sql: &str) -> String {
+        let mut out = String::with_capacity(sql.len() + 64);
+        let mut rest = sql;
+        while let Some(open) = rest.find('{') {
+            out.push_str(&rest[..open]);
+            let Some(close) = rest[open..].find('}') else {
+                break;
+            };
+            let name = &rest[open + 1..open + close];
+            match name.split_once('_') {
+                None if name == "events" => out.push_str(&self.events()),
+                None if name == "dead" => out.push_str(&self.dead()),
+                Some(("events", suffix)) => out.push_str(&self.beside(suffix)),
+                Some(("index", suffix)) => out.push_str(&self.index(suffix)),
+                _ => out.push_str(&rest[open..=open + close]),
+            }
+            rest = &rest[open + close + 1..];
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+/// Everything that reaches SQL as an identifier passes here: only names that need no escaping at all are let through,
+/// and they are quoted all the same.
+fn quoted(name: &str) -> String {
+    debug_assert!(check(name).is_ok() || name.len() > 48);
+    name.split('.')
+        .map(|part| format!("\"{part}\""))
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+fn check(name: &str) -> Result<(), TableNameError> {
+    let refuse = |why| {
+        Err(TableNameError {
+            name: name.to_owned(),
+            why,
+        })
+    };
+    let parts: Vec<&str> = name.split('.').collect();
+    if parts.len() > 2 {
+        return refuse("it has more than one dot");
+    }
+    for part in parts {
+        if part.is_empty() {
+            return refuse("a part of it is empty");
+        }
+        if part.len() > 48 {
+            return refuse("it is too long");
+        }
+        if part.starts_with(|c: char| c.is_ascii_digit()) {
+            return refuse("it starts with a digit");
+        }
+        if !part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return refuse("it has other characters");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_and_derived() {
+        let tables = Tables::new("shop.outbox", None).unwrap();
+        assert_eq!(
+            tables.render("select 1 from {events} join {events_parked} on {index_txid} {dead} {other}"),
+            r#"select 1 from "shop"."outbox" join "shop"."outbox_parked" on "outbox_txid" "shop"."outbox_dead" {other}"#
+        );
+    }
+
+    #[test]
+    fn a_name_that_could_carry_sql_is_refused() {
+        for name in [
+            "",
+            "a.b.c",
+            "a b",
+            "a\"b",
+            "a;drop table x",
+            "1a",
+            "ä",
+            ".a",
+            "a.",
+            &"x".repeat(49),
+        ] {
+            assert!(Tables::new(name, None).is_err(), "{name}");
+            assert!(Tables::new("ok", Some(name)).is_err(), "{name}");
+        }
+    }
+}
