@@ -282,14 +282,18 @@ impl<'a> Tenure<'a> {
         });
     }
 
-    fn start_due(&mut self) {
+    fn can_take_due(&self) -> bool {
         let (events, bytes) = self.window.load();
         let options = &self.context.options;
-        let room_bytes = options.window_bytes_max.saturating_sub(bytes);
-        if self.ledger_busy || self.due_at > Instant::now() || events >= options.window_events_max || room_bytes == 0 {
+        !self.ledger_busy && events < options.window_events_max && bytes < options.window_bytes_max
+    }
+
+    fn start_due(&mut self) {
+        if self.due_at > Instant::now() || !self.can_take_due() {
             return;
         }
         self.ledger_busy = true;
+        let room_bytes = self.context.options.window_bytes_max - self.window.load().1;
         let (store, held, limit) = (self.context.store.clone(), self.held.clone(), self.limit(room_bytes));
         self.jobs.spawn(async move { Done::Due(store.due(&held, limit).await) });
     }
@@ -465,6 +469,8 @@ impl<'a> Tenure<'a> {
         self.admit_page(Page { events: missed, decided, ..Page::default() });
     }
 
+    /// When something can start that can't now. Only what `start_what_can_start` would then really start counts: a time
+    /// that has passed and starts nothing would make the loop spin.
     fn next_time(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(1);
         let mut times = vec![far];
@@ -472,13 +478,17 @@ impl<'a> Tenure<'a> {
             times.push(self.beat.at);
         }
         if !self.ledger_busy {
-            times.extend(self.unsettled_since.map(|since| since + SETTLE_LINGER));
-            times.extend(self.postponed.as_ref().map(|(_, at)| *at));
-            if self.ending.is_none() {
-                times.push(self.due_at);
+            match &self.postponed {
+                Some((_, at)) => times.push(*at),
+                None => times.extend(self.unsettled_since.map(|since| since + SETTLE_LINGER)),
             }
         }
-        times.extend(self.desks.iter().filter_map(Desk::next_check));
+        if self.ending.is_none() {
+            if self.can_take_due() {
+                times.push(self.due_at);
+            }
+            times.extend(self.desks.iter().filter_map(Desk::next_check));
+        }
         times.into_iter().min().unwrap_or(far)
     }
 }

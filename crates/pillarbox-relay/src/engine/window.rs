@@ -48,6 +48,7 @@ pub(super) enum Resolution {
 struct Receipt {
     page: Option<u64>,
     seq: Seq,
+    key: KeyId,
     bytes: usize,
 }
 
@@ -67,8 +68,10 @@ pub(super) struct Window {
     keys: HashMap<KeyId, VecDeque<Entry>>,
     /// Keys with failing or held events in the side table.
     blocked: HashSet<KeyId>,
-    /// Events of the side table that are in the window, as the store returns them until they are settled.
+    /// Events of the side table that are in the window, as the store returns them until they are settled, and how many
+    /// of each key.
     parked: HashSet<Seq>,
+    parked_keys: HashMap<KeyId, usize>,
     pages: Tally,
     settling: Settling,
     /// On their way into the side table, unless their key comes free before that.
@@ -88,7 +91,7 @@ impl Entry {
     }
 
     fn receipt(&self) -> Receipt {
-        Receipt { page: self.page, seq: self.event.seq, bytes: self.event.bytes() }
+        Receipt { page: self.page, seq: self.event.seq, key: self.key, bytes: self.event.bytes() }
     }
 
     fn to_parked(&self) -> Parked {
@@ -104,6 +107,7 @@ impl Window {
             keys: HashMap::new(),
             blocked: blocked.into_iter().collect(),
             parked: HashSet::new(),
+            parked_keys: HashMap::new(),
             pages: Tally::new(low_mark),
             settling: Settling::default(),
             to_hold: Vec::new(),
@@ -158,7 +162,8 @@ impl Window {
     /// A row from discovery or the side table that will never be delivered.
     pub(super) fn admit_dead(&mut self, dead: Dead, page: Option<u64>) {
         self.events += 1;
-        self.settling.receipts.push(Receipt { page, seq: dead.seq, bytes: 0 });
+        let key = (dead.lane, dead.key.as_deref().map_or(0, key_hash));
+        self.settling.receipts.push(Receipt { page, seq: dead.seq, key, bytes: 0 });
         self.settling.settlement.dead.push(dead);
     }
 
@@ -166,9 +171,13 @@ impl Window {
     /// passed over. `delayed`: it does not belong to its key's failing ones, and waits with them where there are any.
     pub(super) fn admit_parked(&mut self, entry: Entry, delayed: bool) {
         debug_assert!(entry.is_parked());
-        if !self.parked.insert(entry.event.seq) {
+        // All the key has here waits to be written down, perhaps as a failure that this answer does not know of: to
+        // go on behind it would be to overtake it. The store is asked again after the writing.
+        let stale = self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
+        if stale || !self.parked.insert(entry.event.seq) {
             return;
         }
+        *self.parked_keys.entry(entry.key).or_default() += 1;
         self.count_in(&entry);
         if delayed && self.blocked.contains(&entry.key) {
             self.to_hold.push(entry);
@@ -266,9 +275,7 @@ impl Window {
             self.bytes -= receipt.bytes;
             match receipt.page {
                 Some(page) => self.pages.settled(page),
-                None => {
-                    self.parked.remove(&receipt.seq);
-                }
+                None => self.forget_parked(receipt.seq, receipt.key),
             }
         }
         for (lane, key) in free {
@@ -305,13 +312,24 @@ impl Window {
     /// A failed event's followers go into the side table; those that came from there only leave the window.
     fn hold_waiting(&mut self, key: KeyId) {
         let Some(waiting) = self.keys.get_mut(&key) else { return };
-        for entry in waiting.drain(..) {
+        for entry in std::mem::take(waiting) {
             if entry.is_parked() {
                 self.events -= 1;
                 self.bytes -= entry.event.bytes();
-                self.parked.remove(&entry.event.seq);
+                self.forget_parked(entry.event.seq, key);
             } else {
                 self.to_hold.push(entry);
+            }
+        }
+    }
+
+    fn forget_parked(&mut self, seq: Seq, key: KeyId) {
+        if self.parked.remove(&seq)
+            && let Some(count) = self.parked_keys.get_mut(&key)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.parked_keys.remove(&key);
             }
         }
     }

@@ -128,6 +128,22 @@ fn an_event_of_the_side_table_is_taken_in_once() {
     assert_eq!(window.load(), (0, 0));
 }
 
+#[test]
+fn an_old_answer_about_the_side_table_overtakes_nothing() {
+    let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
+    window.admit_parked(Entry::new(stored(1, "a"), 0, None, None), false);
+    window.admit_parked(Entry::new(stored(2, "a"), 0, None, None), false);
+    let batch = window.take_batch(0, 10);
+    window.complete(all(batch, retry()));
+    // Asked before the failure was written down.
+    window.admit_parked(Entry::new(stored(1, "a"), 0, None, None), false);
+    window.admit_parked(Entry::new(stored(2, "a"), 0, None, None), false);
+    assert!(!window.has_ready(0));
+    settle(&mut window, &[]);
+    window.admit_parked(Entry::new(stored(1, "a"), 0, None, None), false);
+    assert!(window.has_ready(0));
+}
+
 proptest! {
     /// Whatever the answers: of each key the deliveries are in order, at most one is in flight, every event ends in
     /// exactly one place, and an empty window is really empty.

@@ -43,8 +43,22 @@ impl Oracle {
         for (id, key) in &self.seen {
             let seq = seqs[id];
             let before = last.insert(key, seq).unwrap_or(0);
-            assert!(before < seq, "out of order: {key} has {seq} after {before}");
+            assert!(before < seq, "out of order: {key} has {seq} after {before}; {}", self.story_of(key));
         }
+    }
+
+    /// Everything about a key, for the message of a failure.
+    fn story_of(&self, key: &str) -> String {
+        let rows = self.rows.iter().filter(|row| row.stored.event.key() == key);
+        let rows: Vec<String> = rows
+            .map(|row| {
+                let payload = String::from_utf8_lossy(&row.stored.event.payload).into_owned();
+                format!("{} {:?} {} {payload}", row.stored.seq, row.status, row.stored.attempts)
+            })
+            .collect();
+        let seqs: HashMap<Uuid, i64> = self.rows.iter().map(|row| (row.stored.event.id, row.stored.seq)).collect();
+        let seen: Vec<i64> = self.seen.iter().filter(|(_, k)| k == key).map(|(id, _)| seqs[id]).collect();
+        format!("stored: {rows:?}; seen: {seen:?}")
     }
 
     /// An outage costs no event an attempt and makes no dead letter; a bad event does.
