@@ -23,8 +23,8 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::progress::{Progress, SinkState};
 pub use self::lanes::fair_share;
+pub use self::progress::{Progress, SinkState};
 use crate::{
     event::StoredEvent,
     retry::RetryPolicy,
@@ -119,7 +119,12 @@ impl Relay {
         let stop = CancellationToken::new();
         let progress = Arc::new(Progress::default());
         let id = RelayId::now_v7();
-        let indexes = self.sinks.keys().enumerate().map(|(index, name)| (name.clone(), index)).collect();
+        let indexes = self
+            .sinks
+            .keys()
+            .enumerate()
+            .map(|(index, name)| (name.clone(), index))
+            .collect();
         let context = Context {
             store: self.store,
             routes: self.routes,
@@ -129,7 +134,12 @@ impl Relay {
             stop: stop.clone(),
         };
         let task = tokio::spawn(life::live(context, id, self.sinks.into_iter().collect()));
-        RelayHandle { id, progress, stop, task }
+        RelayHandle {
+            id,
+            progress,
+            stop,
+            task,
+        }
     }
 }
 

@@ -31,9 +31,20 @@ impl Discovery {
         let (found, pages) = mpsc::channel(1);
         let reader = store.reader(lanes);
         let low_mark = lanes.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
-        let poll = Poll { store, reader, poll_interval_max, asleep: false, decided: low_mark };
+        let poll = Poll {
+            store,
+            reader,
+            poll_interval_max,
+            asleep: false,
+            decided: low_mark,
+        };
         let task = tokio::spawn(poll.run(asked, found));
-        Self { requests, pages, asked: false, task }
+        Self {
+            requests,
+            pages,
+            asked: false,
+            task,
+        }
     }
 
     /// Asks for the next page, unless one is on its way.
@@ -95,7 +106,11 @@ impl Poll {
         let mut wait = BUSY_WAIT;
         loop {
             let page = self.reader.next(limit).await?;
-            if !page.events.is_empty() || !page.unreadable.is_empty() || page.decided > self.decided || page.more {
+            if !page.events.is_empty()
+                || !page.unreadable.is_empty()
+                || page.decided > self.decided
+                || page.more
+            {
                 self.decided = page.decided;
                 if !page.events.is_empty() {
                     self.set_asleep(false).await?;
@@ -107,8 +122,14 @@ impl Poll {
                 self.set_asleep(true).await?;
                 continue;
             }
-            let longest = if self.asleep { self.poll_interval_max } else { AWAKE_WAIT };
-            self.store.wait(wait.min(longest).min(self.poll_interval_max)).await;
+            let longest = if self.asleep {
+                self.poll_interval_max
+            } else {
+                AWAKE_WAIT
+            };
+            self.store
+                .wait(wait.min(longest).min(self.poll_interval_max))
+                .await;
             wait = (wait * 2).min(self.poll_interval_max);
         }
     }

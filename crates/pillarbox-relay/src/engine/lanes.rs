@@ -52,7 +52,15 @@ pub(super) enum Change {
 
 impl Tenancy {
     pub(super) fn new(store: Arc<dyn Store>, relay: RelayId, name: String, lease: Duration) -> Self {
-        Self { store, relay, name, lease, held: Vec::new(), gained: Vec::new(), until: Instant::now() }
+        Self {
+            store,
+            relay,
+            name,
+            lease,
+            held: Vec::new(),
+            gained: Vec::new(),
+            until: Instant::now(),
+        }
     }
 
     /// How often to say that we live: often enough that two lost ones do no harm.
@@ -91,8 +99,13 @@ impl Tenancy {
 
     pub(super) fn absorb(&mut self, beat: Beat) -> Change {
         let before = self.held.len();
-        self.held.retain(|lane| beat.census.held.contains(&lane.lane));
-        self.gained.retain(|lane| beat.census.held.contains(&lane.lane));
+        let mut renewed = [false; LANES as usize];
+        beat.census
+            .held
+            .iter()
+            .for_each(|&lane| renewed[usize::from(lane)] = true);
+        self.held.retain(|held| renewed[usize::from(held.lane)]);
+        self.gained.retain(|held| renewed[usize::from(held.lane)]);
         self.gained.extend(beat.gained);
         self.until = beat.sent + self.lease;
         let share = usize::from(fair_share(LANES, beat.census.relays, beat.census.rank));

@@ -29,7 +29,10 @@ pub(super) async fn live(
 ) -> Result<(), RelayError> {
     let options = &context.options;
     let mut rng = StdRng::seed_from_u64(options.seed);
-    let mut desks: Vec<Desk> = sinks.into_iter().map(|(name, sink)| Desk::new(name, sink)).collect();
+    let mut desks: Vec<Desk> = sinks
+        .into_iter()
+        .map(|(name, sink)| Desk::new(name, sink))
+        .collect();
     let mut tenancy = Tenancy::new(context.store.clone(), relay, options.name.clone(), options.lease);
     let mut patience = Patience::default();
 
@@ -37,7 +40,9 @@ pub(super) async fn live(
         let blocked = match gather(&context, &mut tenancy).await {
             Ok(Some(blocked)) => blocked,
             Ok(None) => {
-                context.pause(EMPTY_HANDED.min(tenancy.heartbeat_interval())).await;
+                context
+                    .pause(EMPTY_HANDED.min(tenancy.heartbeat_interval()))
+                    .await;
                 continue;
             }
             Err(error) => {
@@ -47,7 +52,9 @@ pub(super) async fn live(
         };
         context.store_is_up();
         context.progress.set_lanes(tenancy.held.len());
-        let end = Tenure::new(&context, &mut tenancy, &mut desks, &mut rng, blocked).run().await;
+        let end = Tenure::new(&context, &mut tenancy, &mut desks, &mut rng, blocked)
+            .run()
+            .await;
         desks.iter_mut().for_each(|desk| desk.in_flight = 0);
         let done = match end {
             End::Stop => break,
@@ -89,7 +96,10 @@ async fn leave(tenancy: &mut Tenancy) {
     match tokio::time::timeout(LEAVE_PATIENCE, tenancy.leave()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(why = error.chain(), "the lanes could not be handed back: they run out by themselves");
+            tracing::warn!(
+                why = error.chain(),
+                "the lanes could not be handed back: they run out by themselves"
+            );
         }
         Err(_) => tracing::warn!("the store does not answer: the lanes run out by themselves"),
     }
@@ -108,7 +118,9 @@ impl Context {
     /// Waits before the store is tried again; says so. An error that waiting can't mend ends the relay.
     async fn wait_for_store(&self, error: StoreError, patience: &mut Patience) -> Result<(), RelayError> {
         match error.kind {
-            StoreErrorKind::NotMigrated | StoreErrorKind::Misconfigured => return Err(RelayError::Store(error)),
+            StoreErrorKind::NotMigrated | StoreErrorKind::Misconfigured => {
+                return Err(RelayError::Store(error));
+            }
             StoreErrorKind::Fenced => {}
             StoreErrorKind::Away | StoreErrorKind::Refused => self.store_is_down(&error),
         }

@@ -90,7 +90,10 @@ impl Progress {
     }
 
     pub(super) fn sink_is(&self, sink: &str, state: SinkState) {
-        self.sinks.lock().unwrap_or_else(PoisonError::into_inner).insert(sink.to_owned(), state);
+        self.sinks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(sink.to_owned(), state);
     }
 
     pub(super) fn read(&self, events: usize) {

@@ -37,14 +37,24 @@ pub(super) struct Desk {
 enum State {
     Up,
     /// Nothing is published until a check succeeds.
-    Down { wait: Duration, next: Instant, checking: bool },
+    Down {
+        wait: Duration,
+        next: Instant,
+        checking: bool,
+    },
     /// A check succeeded: one batch at a time, until one is taken. A herd would knock it over again.
     Trial,
 }
 
 impl Desk {
     pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>) -> Self {
-        Self { name, sink, state: State::Up, in_flight: 0, trials: 0 }
+        Self {
+            name,
+            sink,
+            state: State::Up,
+            in_flight: 0,
+            trials: 0,
+        }
     }
 
     /// How many batches may be in flight.
@@ -59,7 +69,11 @@ impl Desk {
     /// When to ask a paused sink again; `None` while it is not paused or being asked.
     pub(super) fn next_check(&self) -> Option<Instant> {
         match self.state {
-            State::Down { next, checking: false, .. } => Some(next),
+            State::Down {
+                next,
+                checking: false,
+                ..
+            } => Some(next),
             _ => None,
         }
     }
@@ -72,7 +86,9 @@ impl Desk {
     }
 
     pub(super) fn checked(&mut self, result: Result<(), SinkError>, progress: &Progress) {
-        let State::Down { wait, .. } = self.state else { return };
+        let State::Down { wait, .. } = self.state else {
+            return;
+        };
         match result {
             Ok(()) => {
                 tracing::info!(sink = &*self.name, "the sink answers again: going on");
@@ -82,7 +98,11 @@ impl Desk {
             Err(error) => {
                 progress.sink_is(&self.name, SinkState::Down { why: error.message });
                 let wait = (wait * 2).min(PROBE_MAX);
-                self.state = State::Down { wait, next: Instant::now() + wait, checking: false };
+                self.state = State::Down {
+                    wait,
+                    next: Instant::now() + wait,
+                    checking: false,
+                };
             }
         }
     }
@@ -96,9 +116,17 @@ impl Desk {
         rng: &mut StdRng,
         progress: &Progress,
     ) -> Result<Vec<(Entry, Resolution)>, SinkError> {
-        assert_eq!(outcomes.len(), batch.len(), "a sink returns one outcome for each event");
+        assert_eq!(
+            outcomes.len(),
+            batch.len(),
+            "a sink returns one outcome for each event"
+        );
         let took_some = outcomes.contains(&Outcome::Delivered);
-        let health = if took_some || self.trials >= TRIALS { SinkHealth::Answers } else { SinkHealth::Silent };
+        let health = if took_some || self.trials >= TRIALS {
+            SinkHealth::Answers
+        } else {
+            SinkHealth::Silent
+        };
         let mut down = None;
         let mut resolved = Vec::with_capacity(batch.len());
         for (entry, outcome) in batch.into_iter().zip(outcomes) {
@@ -117,7 +145,10 @@ impl Desk {
                             error: error.message,
                             retry_in: policy.delay(attempts, retry, rng.random()),
                         },
-                        Verdict::Reject(reason) => Resolution::Dead { reason, error: error.message },
+                        Verdict::Reject(reason) => Resolution::Dead {
+                            reason,
+                            error: error.message,
+                        },
                         Verdict::Stop => return Err(error),
                     }
                 }
@@ -149,14 +180,23 @@ impl Desk {
         );
         progress.sink_is(&self.name, SinkState::Down { why: error.message });
         let wait = PROBE_FIRST;
-        self.state = State::Down { wait, next: Instant::now() + wait, checking: false };
+        self.state = State::Down {
+            wait,
+            next: Instant::now() + wait,
+            checking: false,
+        };
     }
 }
 
 /// Gives a batch to a sink and waits for its answers.
 pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome> {
-    let outgoing: Vec<Outgoing> =
-        batch.iter().map(|entry| Outgoing { event: entry.event.clone(), stream: entry.stream.clone() }).collect();
+    let outgoing: Vec<Outgoing> = batch
+        .iter()
+        .map(|entry| Outgoing {
+            event: entry.event.clone(),
+            stream: entry.stream.clone(),
+        })
+        .collect();
     match tokio::time::timeout(ANSWER_MAX, sink.publish(&outgoing)).await {
         Ok(outcomes) => outcomes,
         Err(_) => {

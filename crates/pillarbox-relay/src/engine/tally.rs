@@ -22,7 +22,11 @@ struct Page {
 
 impl Tally {
     pub(super) fn new(low_mark: Seq) -> Self {
-        Self { pages: VecDeque::new(), next: 0, decided: low_mark }
+        Self {
+            pages: VecDeque::new(),
+            next: 0,
+            decided: low_mark,
+        }
     }
 
     pub(super) fn open(&mut self, seqs: impl Iterator<Item = Seq>, decided: Seq) -> u64 {
@@ -32,7 +36,12 @@ impl Tally {
         self.decided = self.decided.max(decided);
         if let Some(&first) = seqs.iter().min() {
             let unsettled = seqs.len();
-            self.pages.push_back(Page { number, seqs, first, unsettled });
+            self.pages.push_back(Page {
+                number,
+                seqs,
+                first,
+                unsettled,
+            });
         }
         number
     }
@@ -51,7 +60,10 @@ impl Tally {
     }
 
     pub(super) fn decided(&self) -> (Seq, HashSet<Seq>) {
-        (self.decided, self.pages.iter().flat_map(|page| &page.seqs).copied().collect())
+        (
+            self.decided,
+            self.pages.iter().flat_map(|page| &page.seqs).copied().collect(),
+        )
     }
 
     pub(super) fn contains(&self, seq: Seq) -> bool {
@@ -78,7 +90,11 @@ mod tests {
         tally.settled(first);
         assert_eq!(tally.low_mark(), 11, "a late commit's seq is open");
         tally.settled(late);
-        assert_eq!(tally.low_mark(), 11, "which of a page's events is settled is not known");
+        assert_eq!(
+            tally.low_mark(),
+            11,
+            "which of a page's events is settled is not known"
+        );
         assert!(tally.contains(20) && !tally.contains(15));
         tally.settled(late);
         assert_eq!(tally.low_mark(), 18);

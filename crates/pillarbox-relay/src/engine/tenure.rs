@@ -42,7 +42,9 @@ pub(super) enum End {
     /// The relay is to stop.
     Stop,
     /// The set of lanes changes; this many are to be handed back first.
-    Regroup { surplus: usize },
+    Regroup {
+        surplus: usize,
+    },
     /// The store failed, or says that lanes were lost.
     Store(StoreError),
     Fatal(RelayError),
@@ -50,9 +52,19 @@ pub(super) enum End {
 
 /// Something done in the background.
 enum Done {
-    Published { desk: usize, batch: Vec<Entry>, outcomes: Vec<Outcome> },
-    Checked { desk: usize, result: Result<(), SinkError> },
-    Settled { settling: Settling, result: Result<Settled, StoreError> },
+    Published {
+        desk: usize,
+        batch: Vec<Entry>,
+        outcomes: Vec<Outcome>,
+    },
+    Checked {
+        desk: usize,
+        result: Result<(), SinkError>,
+    },
+    Settled {
+        settling: Settling,
+        result: Result<Settled, StoreError>,
+    },
     Due(Result<Due, StoreError>),
     Beat(Result<Beat, StoreError>),
     Swept(Result<Vec<StoredEvent>, StoreError>),
@@ -91,7 +103,11 @@ struct Timer {
 
 impl Timer {
     fn new(every: Duration) -> Self {
-        Self { every, at: Instant::now() + every, running: false }
+        Self {
+            every,
+            at: Instant::now() + every,
+            running: false,
+        }
     }
 
     /// Whether it is time; if so it counts as begun.
@@ -116,7 +132,10 @@ impl<'a> Tenure<'a> {
         blocked: Vec<(Lane, u64)>,
     ) -> Self {
         let held: Arc<[HeldLane]> = tenancy.held.clone().into();
-        let ordered = desks.iter().map(|desk| desk.sink.capabilities().ordered).collect();
+        let ordered = desks
+            .iter()
+            .map(|desk| desk.sink.capabilities().ordered)
+            .collect();
         let low_mark = held.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
         let discovery = Discovery::start(context.store.clone(), &held, context.options.poll_interval_max);
         let beat = Timer::new(tenancy.heartbeat_interval());
@@ -184,7 +203,11 @@ impl<'a> Tenure<'a> {
         let at_once = matches!(end, End::Fatal(_))
             || matches!(end, End::Store(error) if error.kind == StoreErrorKind::Fenced)
             || matches!(end, End::Stop) && since.elapsed() > STOP_PATIENCE;
-        if quiet || at_once { self.ending.take().map(|(end, _)| end) } else { None }
+        if quiet || at_once {
+            self.ending.take().map(|(end, _)| end)
+        } else {
+            None
+        }
     }
 
     fn start_what_can_start(&mut self) {
@@ -218,7 +241,11 @@ impl<'a> Tenure<'a> {
                 let sink = desk.sink.clone();
                 self.jobs.spawn(async move {
                     let outcomes = publish::publish(sink, &batch).await;
-                    Done::Published { desk: index, batch, outcomes }
+                    Done::Published {
+                        desk: index,
+                        batch,
+                        outcomes,
+                    }
                 });
             }
         }
@@ -229,7 +256,12 @@ impl<'a> Tenure<'a> {
         for (index, desk) in self.desks.iter_mut().enumerate() {
             if desk.next_check().is_some_and(|at| at <= now) {
                 let sink = desk.start_check();
-                self.jobs.spawn(async move { Done::Checked { desk: index, result: sink.check().await } });
+                self.jobs.spawn(async move {
+                    Done::Checked {
+                        desk: index,
+                        result: sink.check().await,
+                    }
+                });
             }
         }
     }
@@ -241,13 +273,20 @@ impl<'a> Tenure<'a> {
         let room = options.window_events_max.saturating_sub(events);
         let room_bytes = options.window_bytes_max.saturating_sub(bytes);
         if room * 4 >= options.window_events_max && room_bytes * 4 >= options.window_bytes_max {
-            self.discovery.ask(PageLimit { events: room.min(options.page_events_max()), ..self.limit(room_bytes) });
+            self.discovery.ask(PageLimit {
+                events: room.min(options.page_events_max()),
+                ..self.limit(room_bytes)
+            });
         }
     }
 
     fn limit(&self, bytes: usize) -> PageLimit {
         let options = &self.context.options;
-        PageLimit { events: options.page_events_max(), bytes, payload_bytes_max: options.payload_bytes_max }
+        PageLimit {
+            events: options.page_events_max(),
+            bytes,
+            payload_bytes_max: options.payload_bytes_max,
+        }
     }
 
     fn start_settling(&mut self) {
@@ -269,7 +308,9 @@ impl<'a> Tenure<'a> {
                 if waiting < SETTLE_EVENTS && since.elapsed() < SETTLE_LINGER && self.ending.is_none() {
                     return;
                 }
-                let Some(settling) = self.window.take_settling() else { return };
+                let Some(settling) = self.window.take_settling() else {
+                    return;
+                };
                 settling
             }
         };
@@ -294,24 +335,39 @@ impl<'a> Tenure<'a> {
         }
         self.ledger_busy = true;
         let room_bytes = self.context.options.window_bytes_max - self.window.load().1;
-        let (store, held, limit) = (self.context.store.clone(), self.held.clone(), self.limit(room_bytes));
-        self.jobs.spawn(async move { Done::Due(store.due(&held, limit).await) });
+        let (store, held, limit) = (
+            self.context.store.clone(),
+            self.held.clone(),
+            self.limit(room_bytes),
+        );
+        self.jobs
+            .spawn(async move { Done::Due(store.due(&held, limit).await) });
     }
 
     fn start_sweep(&mut self) {
         if self.sweep.start() {
             let mut lanes = self.held.to_vec();
             let low_mark = self.window.low_mark();
-            lanes.iter_mut().for_each(|lane| lane.low_mark = lane.low_mark.max(low_mark));
+            lanes
+                .iter_mut()
+                .for_each(|lane| lane.low_mark = lane.low_mark.max(low_mark));
             let (decided, known) = self.window.decided();
-            let (store, limit) = (self.context.store.clone(), self.limit(self.context.options.window_bytes_max / 4));
-            self.jobs.spawn(async move { Done::Swept(sweep::missed(store, &lanes, limit, decided, known).await) });
+            let (store, limit) = (
+                self.context.store.clone(),
+                self.limit(self.context.options.window_bytes_max / 4),
+            );
+            self.jobs
+                .spawn(async move { Done::Swept(sweep::missed(store, &lanes, limit, decided, known).await) });
         }
     }
 
     fn take_in(&mut self, done: Done) {
         match done {
-            Done::Published { desk, batch, outcomes } => {
+            Done::Published {
+                desk,
+                batch,
+                outcomes,
+            } => {
                 self.publishing -= 1;
                 let desk = &mut self.desks[desk];
                 desk.in_flight -= 1;
@@ -399,9 +455,15 @@ impl<'a> Tenure<'a> {
     }
 
     fn admit_page(&mut self, page: Page) {
-        let seqs = page.events.iter().map(|event| event.seq).chain(page.unreadable.iter().map(|row| row.seq));
+        let seqs = page
+            .events
+            .iter()
+            .map(|event| event.seq)
+            .chain(page.unreadable.iter().map(|row| row.seq));
         let number = self.window.open_page(seqs, page.decided);
-        self.context.progress.read(page.events.len() + page.unreadable.len());
+        self.context
+            .progress
+            .read(page.events.len() + page.unreadable.len());
         let now = Timestamp::now();
         for event in page.events {
             self.admit(event, number, now);
@@ -427,7 +489,8 @@ impl<'a> Tenure<'a> {
         for due in due.events {
             match self.context.destination(&due.event) {
                 Some((sink, stream)) => {
-                    self.window.admit_parked(Entry::new(due.event, sink, stream, None), due.delayed);
+                    self.window
+                        .admit_parked(Entry::new(due.event, sink, stream, None), due.delayed);
                 }
                 None => {
                     let key = due.event.event.key().to_owned();
@@ -437,13 +500,20 @@ impl<'a> Tenure<'a> {
         }
         self.admit_unreadable(due.unreadable, None);
         // What was brought is returned until it is settled, and settling asks again.
-        let wait = due.next.filter(|_| !brought).map_or(DUE_INTERVAL, |next| next.min(DUE_INTERVAL));
+        let wait = due
+            .next
+            .filter(|_| !brought)
+            .map_or(DUE_INTERVAL, |next| next.min(DUE_INTERVAL));
         self.due_at = Instant::now() + wait;
     }
 
     fn admit_unreadable(&mut self, rows: Vec<Unreadable>, page: Option<u64>) {
         for row in rows {
-            tracing::warn!(seq = row.seq, problem = row.problem, "a stored event can't be read: dead letter");
+            tracing::warn!(
+                seq = row.seq,
+                problem = row.problem,
+                "a stored event can't be read: dead letter"
+            );
             let dead = Dead {
                 seq: row.seq,
                 lane: row.lane,
@@ -458,15 +528,24 @@ impl<'a> Tenure<'a> {
 
     /// Events that discovery should have brought: delivered all the same, and told, as it should never happen.
     fn admit_missed(&mut self, missed: Vec<StoredEvent>) {
-        let missed: Vec<StoredEvent> =
-            missed.into_iter().filter(|event| !self.window.may_hold(event.seq)).collect();
+        let missed: Vec<StoredEvent> = missed
+            .into_iter()
+            .filter(|event| !self.window.may_hold(event.seq))
+            .collect();
         if missed.is_empty() || self.ending.is_some() {
             return;
         }
-        tracing::error!(count = missed.len(), "the sweep found events that discovery had missed: delivering them");
+        tracing::error!(
+            count = missed.len(),
+            "the sweep found events that discovery had missed: delivering them"
+        );
         self.context.progress.swept(missed.len());
         let decided = self.window.decided().0;
-        self.admit_page(Page { events: missed, decided, ..Page::default() });
+        self.admit_page(Page {
+            events: missed,
+            decided,
+            ..Page::default()
+        });
     }
 
     /// When something can start that can't now. Only what `start_what_can_start` would then really start counts: a time
@@ -500,6 +579,9 @@ fn no_route(event: &StoredEvent, key: Option<String>) -> Dead {
         key,
         attempts: event.attempts,
         reason: DeadReason::PermanentFailure,
-        error: format!("no route takes the topic `{}`: add one to `routes`, then replay the event", event.event.topic),
+        error: format!(
+            "no route takes the topic `{}`: add one to `routes`, then replay the event",
+            event.event.topic
+        ),
     }
 }

@@ -37,8 +37,14 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Resolution {
     Delivered,
-    Retry { error: String, retry_in: Duration },
-    Dead { reason: DeadReason, error: String },
+    Retry {
+        error: String,
+        retry_in: Duration,
+    },
+    Dead {
+        reason: DeadReason,
+        error: String,
+    },
     /// Not charged: it goes out again, before the later ones of its key.
     Returned,
 }
@@ -83,7 +89,13 @@ pub(super) struct Window {
 impl Entry {
     pub(super) fn new(event: StoredEvent, sink: usize, stream: Option<Arc<str>>, page: Option<u64>) -> Self {
         let key = (event.lane, key_hash(event.event.key()));
-        Self { event: Arc::new(event), sink, stream, key, page }
+        Self {
+            event: Arc::new(event),
+            sink,
+            stream,
+            key,
+            page,
+        }
     }
 
     fn is_parked(&self) -> bool {
@@ -91,16 +103,29 @@ impl Entry {
     }
 
     fn receipt(&self) -> Receipt {
-        Receipt { page: self.page, seq: self.event.seq, key: self.key, bytes: self.event.bytes() }
+        Receipt {
+            page: self.page,
+            seq: self.event.seq,
+            key: self.key,
+            bytes: self.event.bytes(),
+        }
     }
 
     fn to_parked(&self) -> Parked {
-        Parked { seq: self.event.seq, lane: self.event.lane, key: self.event.event.key().to_owned() }
+        Parked {
+            seq: self.event.seq,
+            lane: self.event.lane,
+            key: self.event.event.key().to_owned(),
+        }
     }
 }
 
 impl Window {
-    pub(super) fn new(ordered: Vec<bool>, blocked: impl IntoIterator<Item = (Lane, u64)>, low_mark: Seq) -> Self {
+    pub(super) fn new(
+        ordered: Vec<bool>,
+        blocked: impl IntoIterator<Item = (Lane, u64)>,
+        low_mark: Seq,
+    ) -> Self {
         Self {
             ready: ordered.iter().map(|_| VecDeque::new()).collect(),
             ordered,
@@ -155,7 +180,10 @@ impl Window {
     /// An event from discovery whose time has not come.
     pub(super) fn admit_delayed(&mut self, entry: Entry, available_at: jiff::Timestamp) {
         self.count_in(&entry);
-        self.settling.settlement.delayed.push(Delayed { parked: entry.to_parked(), available_at });
+        self.settling.settlement.delayed.push(Delayed {
+            parked: entry.to_parked(),
+            available_at,
+        });
         self.settling.receipts.push(entry.receipt());
     }
 
@@ -163,7 +191,12 @@ impl Window {
     pub(super) fn admit_dead(&mut self, dead: Dead, page: Option<u64>) {
         self.events += 1;
         let key = (dead.lane, dead.key.as_deref().map_or(0, key_hash));
-        self.settling.receipts.push(Receipt { page, seq: dead.seq, key, bytes: 0 });
+        self.settling.receipts.push(Receipt {
+            page,
+            seq: dead.seq,
+            key,
+            bytes: 0,
+        });
         self.settling.settlement.dead.push(dead);
     }
 
@@ -190,7 +223,9 @@ impl Window {
     pub(super) fn take_batch(&mut self, sink: usize, max: usize) -> Vec<Entry> {
         let mut batch = Vec::with_capacity(max.min(self.ready[sink].len()));
         while batch.len() < max {
-            let Some(entry) = self.ready[sink].pop_front() else { break };
+            let Some(entry) = self.ready[sink].pop_front() else {
+                break;
+            };
             let key = entry.key;
             batch.push(entry);
             if self.ordered[sink]
@@ -227,7 +262,12 @@ impl Window {
                     self.blocked.insert(entry.key);
                     failed.push(entry.key);
                     let attempts = entry.event.attempts + 1;
-                    self.settling.settlement.failed.push(Failed { parked: entry.to_parked(), attempts, error, retry_in });
+                    self.settling.settlement.failed.push(Failed {
+                        parked: entry.to_parked(),
+                        attempts,
+                        error,
+                        retry_in,
+                    });
                 }
                 Resolution::Dead { reason, error } => self.settling.settlement.dead.push(Dead {
                     seq: entry.event.seq,
@@ -286,13 +326,19 @@ impl Window {
     /// The key is free: what was to be held behind it goes on instead, still in order, as all before it is settled.
     fn unblock(&mut self, key: KeyId) {
         // It failed again while the settlement was on its way: its failure is not written yet, so it stays blocked.
-        let fails_again = self.settling.settlement.failed.iter().any(|failed| {
-            (failed.parked.lane, key_hash(&failed.parked.key)) == key
-        });
+        let fails_again = self
+            .settling
+            .settlement
+            .failed
+            .iter()
+            .any(|failed| (failed.parked.lane, key_hash(&failed.parked.key)) == key);
         if fails_again || !self.blocked.remove(&key) {
             return;
         }
-        let (now_free, still_held) = self.to_hold.drain(..).partition::<Vec<_>, _>(|entry| entry.key == key);
+        let (now_free, still_held) = self
+            .to_hold
+            .drain(..)
+            .partition::<Vec<_>, _>(|entry| entry.key == key);
         self.to_hold = still_held;
         for entry in now_free {
             self.enqueue(entry);
@@ -311,7 +357,9 @@ impl Window {
 
     /// A failed event's followers go into the side table; those that came from there only leave the window.
     fn hold_waiting(&mut self, key: KeyId) {
-        let Some(waiting) = self.keys.get_mut(&key) else { return };
+        let Some(waiting) = self.keys.get_mut(&key) else {
+            return;
+        };
         for entry in std::mem::take(waiting) {
             if entry.is_parked() {
                 self.events -= 1;
@@ -335,7 +383,9 @@ impl Window {
     }
 
     fn advance(&mut self, key: KeyId) {
-        let Some(waiting) = self.keys.get_mut(&key) else { return };
+        let Some(waiting) = self.keys.get_mut(&key) else {
+            return;
+        };
         match waiting.pop_front() {
             Some(next) => self.ready[next.sink].push_back(next),
             None => {

@@ -8,7 +8,13 @@ use super::*;
 
 fn stored(seq: Seq, key: &str) -> StoredEvent {
     let event = Event::new("t.x", "X", "thing", key);
-    StoredEvent { seq, lane: lane_of(key), attempts: 0, created_at: Timestamp::UNIX_EPOCH, event }
+    StoredEvent {
+        seq,
+        lane: lane_of(key),
+        attempts: 0,
+        created_at: Timestamp::UNIX_EPOCH,
+        event,
+    }
 }
 
 fn window(ordered: bool) -> Window {
@@ -29,11 +35,17 @@ fn seqs(batch: &[Entry]) -> Vec<Seq> {
 }
 
 fn all(batch: Vec<Entry>, resolution: Resolution) -> Vec<(Entry, Resolution)> {
-    batch.into_iter().map(|entry| (entry, resolution.clone())).collect()
+    batch
+        .into_iter()
+        .map(|entry| (entry, resolution.clone()))
+        .collect()
 }
 
 fn retry() -> Resolution {
-    Resolution::Retry { error: "no".into(), retry_in: Duration::from_secs(1) }
+    Resolution::Retry {
+        error: "no".into(),
+        retry_in: Duration::from_secs(1),
+    }
 }
 
 fn settle(window: &mut Window, free: &[(Lane, String)]) -> Settlement {
@@ -74,7 +86,10 @@ fn a_failing_event_holds_its_followers_and_nothing_else() {
     let settlement = settle(&mut window, &[]);
     assert_eq!(settlement.published, [3]);
     assert_eq!(settlement.failed[0].parked.seq, 1);
-    assert_eq!(settlement.held.iter().map(|held| held.seq).collect::<Vec<_>>(), [2, 4]);
+    assert_eq!(
+        settlement.held.iter().map(|held| held.seq).collect::<Vec<_>>(),
+        [2, 4]
+    );
     assert_eq!(window.load(), (0, 0));
     assert_eq!(window.low_mark(), 4);
 }
@@ -94,7 +109,13 @@ fn a_death_lets_its_key_go_on() {
     let mut window = window(false);
     admit(&mut window, &["a", "a"]);
     let batch = window.take_batch(0, 10);
-    window.complete(all(batch, Resolution::Dead { reason: DeadReason::PoisonMessage, error: "bad".into() }));
+    window.complete(all(
+        batch,
+        Resolution::Dead {
+            reason: DeadReason::PoisonMessage,
+            error: "bad".into(),
+        },
+    ));
     assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
 }
 
@@ -107,7 +128,10 @@ fn a_freed_keys_events_go_on_instead_of_into_the_side_table() {
     let settling = window.take_settling().unwrap();
     let page = window.open_page([2].into_iter(), 2);
     window.admit(Entry::new(stored(2, "a"), 0, None, Some(page)));
-    assert!(!window.has_ready(0), "the key is blocked until the store says otherwise");
+    assert!(
+        !window.has_ready(0),
+        "the key is blocked until the store says otherwise"
+    );
     window.settled(&settling, &[(lane_of("a"), "a".into())]);
     assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
 }
@@ -124,7 +148,11 @@ fn an_event_of_the_side_table_is_taken_in_once() {
     assert_eq!(seqs(&batch), [1]);
     window.complete(all(batch, retry()));
     let settlement = settle(&mut window, &[]);
-    assert_eq!((settlement.failed.len(), settlement.held.len()), (1, 0), "the second is in the side table already");
+    assert_eq!(
+        (settlement.failed.len(), settlement.held.len()),
+        (1, 0),
+        "the second is in the side table already"
+    );
     assert_eq!(window.load(), (0, 0));
 }
 

@@ -15,12 +15,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use pillarbox::Event;
+use pillarbox::{Event, lane::LANES};
 
+use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
-use self::world::{Transaction, World};
 use super::{
-    Capabilities, Census, Due, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError, StoreErrorKind,
+    Capabilities, Census, Due, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    StoreErrorKind,
 };
 use crate::{
     event::{Lane, Seq},
@@ -43,7 +44,10 @@ pub struct MemoryTransaction {
 impl MemoryStore {
     pub fn begin(&self) -> MemoryTransaction {
         let id = Some(self.lock().begin());
-        MemoryTransaction { world: self.world.clone(), id }
+        MemoryTransaction {
+            world: self.world.clone(),
+            id,
+        }
     }
 
     /// Away: every call fails until it is back.
@@ -70,7 +74,10 @@ impl MemoryStore {
         self.statements.fetch_add(1, Ordering::Relaxed);
         let world = self.lock();
         if world.away {
-            return Err(StoreError::new(StoreErrorKind::Away, "the store in memory is away"));
+            return Err(StoreError::new(
+                StoreErrorKind::Away,
+                "the store in memory is away",
+            ));
         }
         Ok(world)
     }
@@ -80,12 +87,18 @@ impl MemoryTransaction {
     /// Says whether the event was new.
     pub fn enqueue(&mut self, event: Event) -> bool {
         let Some(id) = self.id else { return false };
-        self.world.lock().unwrap_or_else(PoisonError::into_inner).insert(id, event)
+        self.world
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, event)
     }
 
     pub fn commit(mut self) {
         if let Some(id) = self.id.take() {
-            self.world.lock().unwrap_or_else(PoisonError::into_inner).commit(id);
+            self.world
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .commit(id);
         }
     }
 }
@@ -93,7 +106,10 @@ impl MemoryTransaction {
 impl Drop for MemoryTransaction {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.world.lock().unwrap_or_else(PoisonError::into_inner).roll_back(id);
+            self.world
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .roll_back(id);
         }
     }
 }
@@ -101,7 +117,10 @@ impl Drop for MemoryTransaction {
 #[async_trait]
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { notify: false, shared: true }
+        Capabilities {
+            notify: false,
+            shared: true,
+        }
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -118,7 +137,12 @@ impl Store for MemoryStore {
         Ok(self.call()?.heartbeat(relay, ttl, held))
     }
 
-    async fn take_lanes(&self, relay: RelayId, count: usize, ttl: Duration) -> Result<Vec<HeldLane>, StoreError> {
+    async fn take_lanes(
+        &self,
+        relay: RelayId,
+        count: usize,
+        ttl: Duration,
+    ) -> Result<Vec<HeldLane>, StoreError> {
         Ok(self.call()?.take_lanes(relay, count, ttl))
     }
 
@@ -133,7 +157,16 @@ impl Store for MemoryStore {
     }
 
     fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
-        Box::new(MemoryReader { store: self.clone(), lanes: lanes.to_vec(), position: None, page: Vec::new() })
+        let mut marks = [None; LANES as usize];
+        lanes
+            .iter()
+            .for_each(|held| marks[usize::from(held.lane)] = Some(held.low_mark));
+        Box::new(MemoryReader {
+            store: self.clone(),
+            marks,
+            position: None,
+            page: Vec::new(),
+        })
     }
 
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
@@ -156,7 +189,8 @@ impl Store for MemoryStore {
 /// Reads in the order of commits, each read's share in the order of seq.
 struct MemoryReader {
     store: MemoryStore,
-    lanes: Vec<HeldLane>,
+    /// The low marks of its lanes.
+    marks: Marks,
     /// How many commits have been read; `None` before the first read.
     position: Option<usize>,
     /// Of the read commits, what has not been returned yet, by seq.
@@ -168,7 +202,7 @@ impl Reader for MemoryReader {
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         let world = self.store.call()?;
         if self.page.is_empty() {
-            let (seqs, position) = world.pending_since(self.position, &self.lanes);
+            let (seqs, position) = world.pending_since(self.position, &self.marks);
             self.page = seqs;
             self.position = Some(position);
         }
@@ -176,6 +210,10 @@ impl Reader for MemoryReader {
         self.page.drain(..taken);
         let undelivered = self.page.first().copied();
         let more = !self.page.is_empty();
-        Ok(Page { decided: world.decided(self.position.unwrap_or(0), undelivered, &self.lanes), more, ..page })
+        Ok(Page {
+            decided: world.decided(self.position.unwrap_or(0), undelivered, &self.marks),
+            more,
+            ..page
+        })
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{Due, DueEvent, HeldLane, PageLimit, Settled, StoreError},
-    world::{ParkedRow, Status, World, readable},
+    world::{ParkedRow, Status, World, lane_set, readable},
 };
 use crate::{
     event::{Lane, Seq},
@@ -15,7 +15,11 @@ use crate::{
 };
 
 impl World {
-    pub(super) fn settle(&mut self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+    pub(super) fn settle(
+        &mut self,
+        held: &[HeldLane],
+        settlement: &Settlement,
+    ) -> Result<Settled, StoreError> {
         self.fence(held, settlement)?;
         let mut touched: Vec<(Lane, String)> = Vec::new();
         for &seq in &settlement.published {
@@ -27,7 +31,12 @@ impl World {
             touched.push((parked.lane, parked.key.clone()));
         }
         for failed in &settlement.failed {
-            self.set(failed.parked.seq, Status::Failed, failed.attempts, Some(&failed.error));
+            self.set(
+                failed.parked.seq,
+                Status::Failed,
+                failed.attempts,
+                Some(&failed.error),
+            );
             self.park(&failed.parked, Some(Instant::now() + failed.retry_in), false);
         }
         for parked in &settlement.held {
@@ -46,14 +55,19 @@ impl World {
             self.parked.remove(&dead.seq);
             touched.extend(dead.key.clone().map(|key| (dead.lane, key)));
         }
-        Ok(Settled { free: self.free_or_next_due(touched) })
+        Ok(Settled {
+            free: self.free_or_next_due(touched),
+        })
     }
 
     /// What is free of the keys given; the first of what remains of the others is due at once.
     fn free_or_next_due(&mut self, touched: Vec<(Lane, String)>) -> Vec<(Lane, String)> {
         let mut free = Vec::new();
         for (lane, key) in touched {
-            let mut of_key = self.parked.values_mut().filter(|row| row.lane == lane && row.key == key && !row.delayed);
+            let mut of_key = self
+                .parked
+                .values_mut()
+                .filter(|row| row.lane == lane && row.key == key && !row.delayed);
             match of_key.next() {
                 None => free.push((lane, key)),
                 Some(first) => {
@@ -66,22 +80,34 @@ impl World {
 
     /// Refuses a settlement with an event of a lane that has moved on.
     fn fence(&self, held: &[HeldLane], settlement: &Settlement) -> Result<(), StoreError> {
-        let valid: HashSet<Lane> = held
+        let valid = self.still_held(held);
+        let parked = settlement
+            .published_parked
             .iter()
-            .filter(|claim| self.lanes.get(&claim.lane).is_some_and(|lane| lane.epoch == claim.epoch))
-            .map(|claim| claim.lane)
-            .collect();
-        let parked = settlement.published_parked.iter().chain(&settlement.held).map(|parked| parked.lane);
-        let lanes = (settlement.published.iter().filter_map(|seq| self.rows.get(seq)).map(|row| row.stored.lane))
-            .chain(parked)
-            .chain(settlement.failed.iter().map(|failed| failed.parked.lane))
-            .chain(settlement.delayed.iter().map(|delayed| delayed.parked.lane))
-            .chain(settlement.dead.iter().map(|dead| dead.lane));
-        if lanes.into_iter().all(|lane| valid.contains(&lane)) { Ok(()) } else { Err(StoreError::fenced()) }
+            .chain(&settlement.held)
+            .map(|parked| parked.lane);
+        let lanes = (settlement
+            .published
+            .iter()
+            .filter_map(|seq| self.rows.get(seq))
+            .map(|row| row.stored.lane))
+        .chain(parked)
+        .chain(settlement.failed.iter().map(|failed| failed.parked.lane))
+        .chain(settlement.delayed.iter().map(|delayed| delayed.parked.lane))
+        .chain(settlement.dead.iter().map(|dead| dead.lane));
+        if lanes.into_iter().all(|lane| valid[usize::from(lane)]) {
+            Ok(())
+        } else {
+            Err(StoreError::fenced())
+        }
     }
 
     fn publish(&mut self, seq: Seq) {
-        if let Some(row) = self.rows.get_mut(&seq).filter(|row| row.status != Status::Published) {
+        if let Some(row) = self
+            .rows
+            .get_mut(&seq)
+            .filter(|row| row.status != Status::Published)
+        {
             row.status = Status::Published;
             row.stored.attempts += 1;
         }
@@ -96,36 +122,65 @@ impl World {
     }
 
     fn park(&mut self, parked: &Parked, due_at: Option<Instant>, delayed: bool) {
-        let row = ParkedRow { lane: parked.lane, key: parked.key.clone(), due_at, delayed };
+        let row = ParkedRow {
+            lane: parked.lane,
+            key: parked.key.clone(),
+            due_at,
+            delayed,
+        };
         self.parked.insert(parked.seq, row);
     }
 
     pub(super) fn due(&self, held: &[HeldLane], limit: PageLimit) -> Due {
         let now = Instant::now();
-        let lanes: HashSet<Lane> = held.iter().map(|held| held.lane).collect();
-        let mine = || self.parked.iter().filter(|(_, row)| lanes.contains(&row.lane));
+        let lanes = lane_set(held.iter().map(|held| held.lane));
+        let mine = || self.parked.iter().filter(|(_, row)| lanes[usize::from(row.lane)]);
         let mut keys: BTreeMap<(Lane, &str), Vec<(Seq, bool)>> = BTreeMap::new();
         for (_, head) in mine().filter(|(_, row)| !row.delayed && row.due_at.is_some_and(|due| due <= now)) {
-            let of_key = mine().filter(|(_, row)| !row.delayed && row.lane == head.lane && row.key == head.key);
-            keys.insert((head.lane, &head.key), of_key.map(|(seq, _)| (*seq, false)).collect());
+            let of_key =
+                mine().filter(|(_, row)| !row.delayed && row.lane == head.lane && row.key == head.key);
+            keys.insert(
+                (head.lane, &head.key),
+                of_key.map(|(seq, _)| (*seq, false)).collect(),
+            );
         }
         let delayed = mine().filter(|(_, row)| row.delayed && row.due_at.is_some_and(|due| due <= now));
-        let events = keys.into_values().flatten().chain(delayed.map(|(seq, _)| (*seq, true))).take(limit.events);
+        let events = keys
+            .into_values()
+            .flatten()
+            .chain(delayed.map(|(seq, _)| (*seq, true)))
+            .take(limit.events);
         let mut due = Due::default();
         for (seq, delayed) in events {
             let stored = &self.rows[&seq].stored;
             match readable(stored, limit) {
-                Ok(()) => due.events.push(DueEvent { event: stored.clone(), delayed }),
+                Ok(()) => due.events.push(DueEvent {
+                    event: stored.clone(),
+                    delayed,
+                }),
                 Err(row) => due.unreadable.push(row),
             }
         }
-        let next = mine().filter_map(|(_, row)| row.due_at).filter(|at| *at > now).min();
-        Due { next: next.map(|at| at - now), ..due }
+        let next = mine()
+            .filter_map(|(_, row)| row.due_at)
+            .filter(|at| *at > now)
+            .min();
+        Due {
+            next: next.map(|at| at - now),
+            ..due
+        }
     }
 
     pub(super) fn blocked_keys(&self, lanes: &[HeldLane]) -> Vec<(Lane, u64)> {
-        let lanes: HashSet<Lane> = lanes.iter().map(|held| held.lane).collect();
-        let blocked = self.parked.values().filter(|row| lanes.contains(&row.lane) && !row.delayed);
-        blocked.map(|row| (row.lane, key_hash(&row.key))).collect::<HashSet<_>>().into_iter().collect()
+        let lanes = lane_set(lanes.iter().map(|held| held.lane));
+        let blocked = self
+            .parked
+            .values()
+            .filter(|row| lanes[usize::from(row.lane)] && !row.delayed);
+        blocked
+            .map(|row| (row.lane, key_hash(&row.key)))
+            .collect::<HashSet<_>>()
+            .into_iter()
+            .collect()
     }
 }

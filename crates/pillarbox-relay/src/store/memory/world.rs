@@ -16,6 +16,9 @@ use crate::event::{Lane, Seq, StoredEvent, Unreadable};
 
 pub(super) type Transaction = u64;
 
+/// The low mark of each lane that is read.
+pub(super) type Marks = [Option<Seq>; LANES as usize];
+
 /// One stored event.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -42,8 +45,8 @@ pub(super) struct ParkedRow {
 }
 
 #[derive(Default)]
-pub(super) struct LaneRow {
-    pub(super) epoch: i64,
+struct LaneRow {
+    epoch: i64,
     owner: Option<RelayId>,
     until: Option<Instant>,
     low_mark: Seq,
@@ -60,7 +63,7 @@ pub(super) struct World {
     /// Seqs in the order of their commits.
     commits: Vec<Seq>,
     pub(super) parked: BTreeMap<Seq, ParkedRow>,
-    pub(super) lanes: HashMap<Lane, LaneRow>,
+    lanes: HashMap<Lane, LaneRow>,
     relays: BTreeMap<RelayId, Instant>,
 }
 
@@ -76,15 +79,31 @@ impl World {
             return false;
         }
         self.last_seq += 1;
-        self.open.entry(transaction).or_default().push((self.last_seq, event));
+        self.open
+            .entry(transaction)
+            .or_default()
+            .push((self.last_seq, event));
         true
     }
 
     pub(super) fn commit(&mut self, transaction: Transaction) {
         for (seq, event) in self.open.remove(&transaction).unwrap_or_default() {
             let lane = lane_of(event.key());
-            let stored = StoredEvent { seq, lane, attempts: 0, created_at: Timestamp::UNIX_EPOCH, event };
-            self.rows.insert(seq, Row { stored, status: Status::Pending, last_error: None });
+            let stored = StoredEvent {
+                seq,
+                lane,
+                attempts: 0,
+                created_at: Timestamp::UNIX_EPOCH,
+                event,
+            };
+            self.rows.insert(
+                seq,
+                Row {
+                    stored,
+                    status: Status::Pending,
+                    last_error: None,
+                },
+            );
             self.commits.push(seq);
         }
     }
@@ -107,8 +126,7 @@ impl World {
 
     /// The pending rows of these lanes among the commits after `position` (before the first read: all above the low
     /// mark), by seq; and the position after them.
-    pub(super) fn pending_since(&self, position: Option<usize>, lanes: &[HeldLane]) -> (Vec<Seq>, usize) {
-        let marks: HashMap<Lane, Seq> = lanes.iter().map(|held| (held.lane, held.low_mark)).collect();
+    pub(super) fn pending_since(&self, position: Option<usize>, marks: &Marks) -> (Vec<Seq>, usize) {
         let mut seqs: Vec<Seq> = self.commits[position.unwrap_or(0)..]
             .iter()
             .copied()
@@ -116,7 +134,7 @@ impl World {
                 let row = &self.rows[seq];
                 row.status == Status::Pending
                     && !self.parked.contains_key(seq)
-                    && marks.get(&row.stored.lane).is_some_and(|mark| seq > mark)
+                    && marks[usize::from(row.stored.lane)].is_some_and(|mark| *seq > mark)
             })
             .collect();
         seqs.sort_unstable();
@@ -142,11 +160,10 @@ impl World {
     }
 
     /// No open transaction, no unread commit and nothing undelivered lies at or below the returned seq.
-    pub(super) fn decided(&self, position: usize, undelivered: Option<Seq>, lanes: &[HeldLane]) -> Seq {
+    pub(super) fn decided(&self, position: usize, undelivered: Option<Seq>, marks: &Marks) -> Seq {
         let open = self.open.values().flatten().map(|(seq, _)| *seq);
-        let held: HashSet<Lane> = lanes.iter().map(|held| held.lane).collect();
-        let unread =
-            self.commits[position..].iter().copied().filter(|seq| held.contains(&self.rows[seq].stored.lane));
+        let is_read = |seq: &Seq| marks[usize::from(self.rows[seq].stored.lane)].is_some();
+        let unread = self.commits[position..].iter().copied().filter(is_read);
         let first_undecided = open.chain(unread).chain(undelivered).min();
         first_undecided.map_or(self.last_seq, |seq| seq - 1)
     }
@@ -165,7 +182,11 @@ impl World {
             }
         }
         let rank = self.relays.keys().position(|id| *id == relay).unwrap_or(0);
-        Census { relays: self.relays.len() as u16, rank: rank as u16, held: renewed }
+        Census {
+            relays: self.relays.len() as u16,
+            rank: rank as u16,
+            held: renewed,
+        }
     }
 
     pub(super) fn take_lanes(&mut self, relay: RelayId, count: usize, ttl: Duration) -> Vec<HeldLane> {
@@ -178,7 +199,11 @@ impl World {
                 lane.epoch += 1;
                 lane.owner = Some(relay);
                 lane.until = Some(now + ttl);
-                taken.push(HeldLane { lane: number, epoch: lane.epoch, low_mark: lane.low_mark });
+                taken.push(HeldLane {
+                    lane: number,
+                    epoch: lane.epoch,
+                    low_mark: lane.low_mark,
+                });
             }
         }
         taken
@@ -195,6 +220,16 @@ impl World {
         }
     }
 
+    /// The lanes whose epoch is still that of the claim.
+    pub(super) fn still_held(&self, held: &[HeldLane]) -> [bool; LANES as usize] {
+        let current = |claim: &&HeldLane| {
+            self.lanes
+                .get(&claim.lane)
+                .is_some_and(|lane| lane.epoch == claim.epoch)
+        };
+        lane_set(held.iter().filter(current).map(|claim| claim.lane))
+    }
+
     pub(super) fn leave(&mut self, relay: RelayId) {
         self.relays.remove(&relay);
         for lane in self.lanes.values_mut().filter(|lane| lane.owner == Some(relay)) {
@@ -204,11 +239,23 @@ impl World {
     }
 }
 
+/// Which lanes are among these.
+pub(super) fn lane_set(lanes: impl Iterator<Item = Lane>) -> [bool; LANES as usize] {
+    let mut set = [false; LANES as usize];
+    lanes.for_each(|lane| set[usize::from(lane)] = true);
+    set
+}
+
 pub(super) fn readable(stored: &StoredEvent, limit: PageLimit) -> Result<(), Unreadable> {
-    let limits = Limits { payload_bytes_max: limit.payload_bytes_max, ..Limits::default() };
-    limits.payload(&stored.event.payload).map_err(|problem| Unreadable {
-        seq: stored.seq,
-        lane: stored.lane,
-        problem: problem.to_string(),
-    })
+    let limits = Limits {
+        payload_bytes_max: limit.payload_bytes_max,
+        ..Limits::default()
+    };
+    limits
+        .payload(&stored.event.payload)
+        .map_err(|problem| Unreadable {
+            seq: stored.seq,
+            lane: stored.lane,
+            problem: problem.to_string(),
+        })
 }

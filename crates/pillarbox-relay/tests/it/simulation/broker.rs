@@ -115,7 +115,11 @@ fn temper(outgoing: &Outgoing) -> Temper {
 #[async_trait]
 impl Sink for Broker {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ordered: self.0.lock().unwrap().ordered, deduplicates: true, payload_bytes_max: None }
+        Capabilities {
+            ordered: self.0.lock().unwrap().ordered,
+            deduplicates: true,
+            payload_bytes_max: None,
+        }
     }
 
     async fn check(&self) -> Result<(), SinkError> {
@@ -130,7 +134,10 @@ impl Sink for Broker {
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let ordered = self.capabilities().ordered;
         let keys: HashSet<&str> = batch.iter().map(|outgoing| outgoing.event.event.key()).collect();
-        assert!(ordered || keys.len() == batch.len(), "two events of one key in flight at a sink that may lose one");
+        assert!(
+            ordered || keys.len() == batch.len(),
+            "two events of one key in flight at a sink that may lose one"
+        );
         self.0.lock().unwrap().travelling += 1;
         let broker = self.clone();
         let travel = self.delay(300);

@@ -21,15 +21,27 @@ impl Oracle {
     }
 
     fn nothing_is_lost(&self) {
-        let seen: HashMap<Uuid, usize> = self.seen.iter().enumerate().map(|(at, (id, _))| (*id, at)).collect();
+        let seen: HashMap<Uuid, usize> = self
+            .seen
+            .iter()
+            .enumerate()
+            .map(|(at, (id, _))| (*id, at))
+            .collect();
         for row in self.rows.iter().filter(|row| row.status == Status::Published) {
-            assert!(seen.contains_key(&row.stored.event.id), "published and not there: seq {}", row.stored.seq);
+            assert!(
+                seen.contains_key(&row.stored.event.id),
+                "published and not there: seq {}",
+                row.stored.seq
+            );
         }
     }
 
     fn nothing_uncommitted_is_seen(&self) {
         for id in &self.rolled_back {
-            assert!(!self.seen.iter().any(|(seen, _)| seen == id), "rolled back and seen: {id}");
+            assert!(
+                !self.seen.iter().any(|(seen, _)| seen == id),
+                "rolled back and seen: {id}"
+            );
         }
         let committed: HashMap<Uuid, &Row> = self.rows.iter().map(|row| (row.stored.event.id, row)).collect();
         for (id, _) in &self.seen {
@@ -38,12 +50,20 @@ impl Oracle {
     }
 
     fn order_per_key_is_unbroken(&self) {
-        let seqs: HashMap<Uuid, i64> = self.rows.iter().map(|row| (row.stored.event.id, row.stored.seq)).collect();
+        let seqs: HashMap<Uuid, i64> = self
+            .rows
+            .iter()
+            .map(|row| (row.stored.event.id, row.stored.seq))
+            .collect();
         let mut last: BTreeMap<&str, i64> = BTreeMap::new();
         for (id, key) in &self.seen {
             let seq = seqs[id];
             let before = last.insert(key, seq).unwrap_or(0);
-            assert!(before < seq, "out of order: {key} has {seq} after {before}; {}", self.story_of(key));
+            assert!(
+                before < seq,
+                "out of order: {key} has {seq} after {before}; {}",
+                self.story_of(key)
+            );
         }
     }
 
@@ -53,11 +73,23 @@ impl Oracle {
         let rows: Vec<String> = rows
             .map(|row| {
                 let payload = String::from_utf8_lossy(&row.stored.event.payload).into_owned();
-                format!("{} {:?} {} {payload}", row.stored.seq, row.status, row.stored.attempts)
+                format!(
+                    "{} {:?} {} {payload}",
+                    row.stored.seq, row.status, row.stored.attempts
+                )
             })
             .collect();
-        let seqs: HashMap<Uuid, i64> = self.rows.iter().map(|row| (row.stored.event.id, row.stored.seq)).collect();
-        let seen: Vec<i64> = self.seen.iter().filter(|(_, k)| k == key).map(|(id, _)| seqs[id]).collect();
+        let seqs: HashMap<Uuid, i64> = self
+            .rows
+            .iter()
+            .map(|row| (row.stored.event.id, row.stored.seq))
+            .collect();
+        let seen: Vec<i64> = self
+            .seen
+            .iter()
+            .filter(|(_, k)| k == key)
+            .map(|(id, _)| seqs[id])
+            .collect();
         format!("stored: {rows:?}; seen: {seen:?}")
     }
 
@@ -75,7 +107,10 @@ impl Oracle {
             let name = String::from_utf8_lossy(payload);
             // A refusal whose settlement died with its relay was not counted.
             let forgotten = expected.0 == Status::Published && attempts < expected.1 && attempts >= 1;
-            assert!((status, attempts) == expected || forgotten, "{name}: {status:?} after {attempts} attempts");
+            assert!(
+                (status, attempts) == expected || forgotten,
+                "{name}: {status:?} after {attempts} attempts"
+            );
         }
     }
 }

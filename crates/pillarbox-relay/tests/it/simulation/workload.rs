@@ -17,7 +17,11 @@ pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
     for _ in 0..rng.random_range(10..60) {
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..500))).await;
         let (store, keys, seed) = (store.clone(), keys.clone(), rng.random());
-        writers.push(tokio::spawn(transaction(store, keys, StdRng::seed_from_u64(seed))));
+        writers.push(tokio::spawn(transaction(
+            store,
+            keys,
+            StdRng::seed_from_u64(seed),
+        )));
     }
     let mut rolled_back = Vec::new();
     for writer in writers {
@@ -28,7 +32,9 @@ pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
 
 async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: StdRng) -> Vec<Uuid> {
     // In the order of the keys: no deadlock.
-    let mut touched: Vec<usize> = (0..rng.random_range(1..4)).map(|_| rng.random_range(0..keys.len())).collect();
+    let mut touched: Vec<usize> = (0..rng.random_range(1..4))
+        .map(|_| rng.random_range(0..keys.len()))
+        .collect();
     touched.sort_unstable();
     touched.dedup();
     let mut locks = Vec::new();
@@ -54,7 +60,11 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
             assert!(transaction.enqueue(event));
         }
     }
-    let open_ms = if rng.random_bool(0.2) { rng.random_range(0..10_000) } else { rng.random_range(0..50) };
+    let open_ms = if rng.random_bool(0.2) {
+        rng.random_range(0..10_000)
+    } else {
+        rng.random_range(0..50)
+    };
     tokio::time::sleep(Duration::from_millis(open_ms)).await;
     if rng.random_bool(0.2) {
         return written;
