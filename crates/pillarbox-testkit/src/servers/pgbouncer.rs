@@ -60,7 +60,7 @@ fn configuration(behind: u16, port: u16, folder: &str) -> String {
         "[databases]\n* = host=127.0.0.1 port={behind}\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
          auth_type = trust\nauth_file = {folder}/users\npool_mode = transaction\n\
-         max_client_conn = 200\ndefault_pool_size = 20\nmax_prepared_statements = 0\n\
+         max_client_conn = 200\ndefault_pool_size = 20\n\
          ignore_startup_parameters = extra_float_digits\n"
     )
 }
