@@ -1,1 +1,53 @@
-fn main() {}
+//! What a developer and the CI run: `cargo xtask check`, `cargo xtask test`, `cargo xtask torture`, `cargo xtask servers`.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "talking to a person is what this program is for"
+)]
+
+#[path = "../../crates/pillarbox-testkit/src/servers/cache.rs"]
+mod cache;
+mod campaigns;
+mod check;
+mod obtain;
+mod servers;
+mod steps;
+mod test;
+mod torture;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Checks, tests and tortures Pillarbox")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Formatting, lints, unit tests and doc tests: what needs no server
+    Check,
+    /// Every test, on real servers, which are downloaded once and kept outside the repository
+    Test(test::Arguments),
+    /// The long campaigns; without a name, lists them
+    Torture(torture::Arguments),
+    /// Starts a private PostgreSQL and NATS, runs a command with PILLARBOX_POSTGRES_URL and PILLARBOX_NATS_URL, stops them
+    Servers(servers::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Task::Check => check::run(),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Torture(arguments) => torture::run(&arguments),
+        Task::Servers(arguments) => servers::run(&arguments),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}

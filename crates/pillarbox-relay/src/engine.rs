@@ -1,14 +1,32 @@
 //! Moves events along: discover, publish, settle, as a pipeline with bounded windows.
 
-pub mod progress;
+//!
+//! [`life`](self) waits for the store and holds lanes; a *tenure* is the work on one set of lanes; in it the *window* says which event
+//! may go out; *discover* fills it, *publish* empties it, and what became of the events is settled in batches.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod discover;
+mod lanes;
+mod life;
+pub mod progress;
+mod publish;
+mod sweep;
+mod tally;
+mod tenure;
+mod window;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub use self::lanes::fair_share;
 pub use self::progress::{Progress, SinkState};
 use crate::{
+    event::StoredEvent,
     retry::RetryPolicy,
     route::Routes,
     sink::Sink,
@@ -34,6 +52,8 @@ pub struct Options {
     pub poll_interval_max: Duration,
     /// How long a lane stays leased without a sign of life: a crashed relay's lanes are taken over after it.
     pub lease: Duration,
+    /// How often to look for events that discovery missed. It should find none.
+    pub sweep_interval: Duration,
     pub retry: RetryPolicy,
     /// For jitter: the same seed gives the same waits.
     pub seed: u64,
@@ -50,9 +70,17 @@ impl Default for Options {
             payload_bytes_max: 1024 * 1024,
             poll_interval_max: Duration::from_millis(200),
             lease: Duration::from_secs(5),
+            sweep_interval: Duration::from_secs(60),
             retry: RetryPolicy::default(),
             seed: rand::random(),
         }
+    }
+}
+
+impl Options {
+    /// Events read at once: enough to keep all publishers busy.
+    fn page_events_max(&self) -> usize {
+        (self.batch_events_max * self.publishers_max).clamp(1, self.window_events_max)
     }
 }
 
@@ -91,13 +119,21 @@ impl Relay {
         let stop = CancellationToken::new();
         let progress = Arc::new(Progress::default());
         let id = RelayId::now_v7();
-        let task = tokio::spawn({
-            let stop = stop.clone();
-            async move {
-                stop.cancelled().await;
-                Ok(())
-            }
-        });
+        let indexes = self
+            .sinks
+            .keys()
+            .enumerate()
+            .map(|(index, name)| (name.clone(), index))
+            .collect();
+        let context = Context {
+            store: self.store,
+            routes: self.routes,
+            indexes,
+            options: self.options,
+            progress: progress.clone(),
+            stop: stop.clone(),
+        };
+        let task = tokio::spawn(life::live(context, id, self.sinks.into_iter().collect()));
         RelayHandle {
             id,
             progress,
@@ -107,11 +143,48 @@ impl Relay {
     }
 }
 
+/// What every part of a relay works with.
+struct Context {
+    store: Arc<dyn Store>,
+    routes: Routes,
+    /// Where each sink is in the list of desks.
+    indexes: HashMap<Arc<str>, usize>,
+    options: Options,
+    progress: Arc<Progress>,
+    stop: CancellationToken,
+}
+
+impl Context {
+    /// Where an event goes: the sink's index, and the stream there. `None`: no route takes it.
+    fn destination(&self, event: &StoredEvent) -> Option<(usize, Option<Arc<str>>)> {
+        let destination = self.routes.destination(&event.event)?;
+        Some((*self.indexes.get(&destination.sink)?, destination.stream))
+    }
+
+    /// Says so once, not at every try.
+    fn store_is_down(&self, error: &StoreError) {
+        if self.progress.store_is(Some(error.chain())) {
+            tracing::warn!(why = error.chain(), "the store does not work: waiting for it");
+        }
+    }
+
+    fn store_is_up(&self) {
+        if self.progress.store_is(None) {
+            tracing::info!("the store works again");
+        }
+    }
+}
+
 impl RelayHandle {
     /// Finishes what is in flight, hands the lanes back and ends.
     pub async fn stop(self) -> Result<(), RelayError> {
         self.stop.cancel();
         self.finished().await
+    }
+
+    /// Ends it at once, as a crash would: nothing is settled, nothing handed back.
+    pub fn abort(&self) {
+        self.task.abort();
     }
 
     /// A handle that can ask the relay to stop from elsewhere (a signal).

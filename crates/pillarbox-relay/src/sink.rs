@@ -5,6 +5,7 @@ pub mod error;
 pub mod http_stream;
 #[cfg(feature = "nats")]
 pub mod nats;
+mod ndjson;
 pub mod null;
 pub mod stdout;
 

@@ -1,1 +1,32 @@
-//! Placeholder.
+//! Real servers on loopback, each in a private folder that goes away with it.
+//!
+//! A server that is not installed is announced on stderr and answered with `None`, so that a test on a person's machine
+//! can return early; where `CI=true` the same text is a panic. Everything else that goes wrong here is a panic with the
+//! end of the server's log: a test can do nothing about it.
+//!
+//! A server ends with its handle, and also when the test process dies in any other way (see [`service`]).
+
+mod cache;
+mod found;
+mod nats;
+mod pgbouncer;
+mod postgres;
+mod service;
+
+pub use found::{PYTHON, python, skip};
+pub use nats::Nats;
+pub use pgbouncer::Pgbouncer;
+pub use postgres::{Postgres, PostgresOptions};
+pub use service::free_port;
+
+use tokio::sync::OnceCell;
+
+/// The PostgreSQL this test process shares: started by the first test that asks, stopped when the process ends. Tests
+/// keep apart by [`Postgres::database`]; one that stops or pauses its server starts its own with [`Postgres::start`].
+pub async fn postgres() -> Option<&'static Postgres> {
+    static SHARED: OnceCell<Option<Postgres>> = OnceCell::const_new();
+    SHARED
+        .get_or_init(|| Postgres::start(PostgresOptions::default()))
+        .await
+        .as_ref()
+}

@@ -10,6 +10,8 @@ use std::{
 
 use serde::Serialize;
 
+use crate::settlement::Settlement;
+
 /// Counters of one relay since its start. Cheap to read at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -79,14 +81,49 @@ impl Progress {
         }
     }
 
-    pub(crate) fn store_is(&self, down: Option<String>) {
-        *self.store_down.lock().unwrap_or_else(PoisonError::into_inner) = down;
+    /// Whether that is news: the store was up and is down now, or the other way round.
+    pub(super) fn store_is(&self, down: Option<String>) -> bool {
+        let mut state = self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = state.is_some() != down.is_some();
+        *state = down;
+        news
     }
 
-    pub(crate) fn sink_is(&self, sink: &str, state: SinkState) {
+    pub(super) fn sink_is(&self, sink: &str, state: SinkState) {
         self.sinks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(sink.to_owned(), state);
     }
+
+    pub(super) fn read(&self, events: usize) {
+        add(&self.read, events);
+    }
+
+    pub(super) fn swept(&self, events: usize) {
+        add(&self.swept, events);
+    }
+
+    pub(super) fn set_in_flight(&self, events: usize) {
+        self.in_flight.store(events as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_lanes(&self, lanes: usize) {
+        self.lanes.store(lanes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn delivered(&self, events: usize) {
+        add(&self.published, events);
+    }
+
+    pub(super) fn settled(&self, settlement: &Settlement) {
+        add(&self.failed, settlement.failed.len());
+        add(&self.held, settlement.held.len());
+        add(&self.dead, settlement.dead.len());
+        add(&self.settled, settlement.len());
+    }
+}
+
+fn add(counter: &AtomicU64, events: usize) {
+    counter.fetch_add(events as u64, Ordering::Relaxed);
 }

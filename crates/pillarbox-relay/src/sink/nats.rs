@@ -1,31 +1,94 @@
-//! Placeholder.
-use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamState, Streams};
-use crate::connect::SinkOptions;
+//! NATS JetStream: a whole batch goes out without waiting, then its acknowledgements are gathered.
+//!
+//! Read on in [`connect`] (the connection and what is known of it), [`headers`] (what an event looks like on the
+//! wire), [`publish`] (sending and gathering), [`outcome`] (what an answer means), [`streams`] (comparing and making).
+
+mod connect;
+mod headers;
+mod outcome;
+mod publish;
+mod streams;
+
+use std::time::Duration;
+
 use async_trait::async_trait;
-pub struct NatsSink;
+use tokio::sync::OnceCell;
+
+use self::{
+    connect::{Address, Connection},
+    publish::Window,
+};
+use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState, Streams};
+use crate::connect::SinkOptions;
+
+pub struct NatsSink {
+    address: Address,
+    streams: Vec<StreamSpec>,
+    publish_timeout: Duration,
+    /// Made at the first use, inside the runtime that uses it.
+    connection: OnceCell<Connection>,
+}
+
 impl NatsSink {
-    pub fn open(_: &SinkOptions) -> Result<Self, SinkError> {
-        Ok(Self)
+    /// `nats://[user:password@ | token@]host[:port][,host…][?creds=FILE&ca=FILE&cert=FILE&key=FILE]`, or `tls://…`.
+    ///
+    /// Reads the files, and connects at the first use; from then on it reconnects for ever.
+    pub fn open(options: &SinkOptions) -> Result<Self, SinkError> {
+        Ok(Self {
+            address: Address::parse(&options.url)?,
+            streams: options.streams.clone(),
+            publish_timeout: options.publish_timeout,
+            connection: OnceCell::new(),
+        })
+    }
+
+    async fn connection(&self) -> Result<&Connection, SinkError> {
+        self.connection
+            .get_or_try_init(|| Connection::start(&self.address, self.publish_timeout))
+            .await
     }
 }
+
 #[async_trait]
 impl Sink for NatsSink {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            // A window can lose the middle of three and store the third.
+            ordered: false,
+            deduplicates: true,
+            payload_bytes_max: self.connection.get().and_then(Connection::payload_bytes_max),
+        }
     }
+
     async fn check(&self) -> Result<(), SinkError> {
-        Ok(())
+        let connection = self.connection().await?;
+        connection.ready(self.publish_timeout).await?;
+        streams::check(connection, &self.streams).await
     }
+
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
-        vec![Outcome::Delivered; batch.len()]
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => return vec![Outcome::Failed(error); batch.len()],
+        };
+        Window::new(connection, batch).publish(self.publish_timeout).await
     }
 }
+
 #[async_trait]
 impl Streams for NatsSink {
     async fn check_streams(&self) -> Result<Vec<StreamState>, SinkError> {
-        Ok(vec![])
+        let connection = self.connection().await?;
+        connection.ready(self.publish_timeout).await?;
+        streams::compare_all(connection, &self.streams).await
     }
+
     async fn apply_streams(&self) -> Result<Vec<StreamState>, SinkError> {
-        Ok(vec![])
+        let connection = self.connection().await?;
+        connection.ready(self.publish_timeout).await?;
+        streams::apply_all(connection, &self.streams).await
     }
 }

@@ -1,17 +1,103 @@
-//! Placeholder.
-use super::{Capabilities, Outcome, Outgoing, Sink, SinkError};
+//! Standard output: one line of JSON for each event.
+
+use std::{
+    io::{self, ErrorKind, Write},
+    sync::Arc,
+};
+
 use async_trait::async_trait;
-#[derive(Default)]
-pub struct Stdout;
+use tokio::sync::Mutex;
+
+use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, SinkErrorKind, ndjson};
+
+/// A batch is delivered when all of it is written and flushed. A reader that does not read is waited for, as everywhere
+/// with pipes: it is slow, not away.
+pub struct Stdout {
+    /// Fair, so that batches are written in the order in which they came.
+    output: Arc<Mutex<Output>>,
+}
+
+struct Output {
+    writer: Box<dyn Write + Send>,
+    /// A write failed half-way: the next one starts on a new line.
+    torn: bool,
+}
+
+impl Default for Stdout {
+    fn default() -> Self {
+        Self::to(io::stdout())
+    }
+}
+
+impl Stdout {
+    /// Writes somewhere else.
+    pub fn to(writer: impl Write + Send + 'static) -> Self {
+        Self {
+            output: Arc::new(Mutex::new(Output {
+                writer: Box::new(writer),
+                torn: false,
+            })),
+        }
+    }
+
+    async fn write(&self, lines: Vec<u8>) -> Result<(), SinkError> {
+        // The guard goes along: a dropped call still writes whole lines, and the next batch waits for it.
+        let mut output = self.output.clone().lock_owned().await;
+        tokio::task::spawn_blocking(move || output.write(&lines))
+            .await
+            .unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
+            .map_err(problem)
+    }
+}
+
+impl Output {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let result = (|| {
+            if self.torn {
+                self.writer.write_all(b"\n")?;
+            }
+            self.writer.write_all(lines)?;
+            self.writer.flush()
+        })();
+        self.torn = result.is_err();
+        result
+    }
+}
+
+fn problem(error: io::Error) -> SinkError {
+    match error.kind() {
+        ErrorKind::BrokenPipe => {
+            SinkError::new(SinkErrorKind::Misconfigured, "the reader of standard output went away")
+        }
+        _ => SinkError::new(SinkErrorKind::Unavailable, format!("can't write to standard output: {error}")),
+    }
+    .in_doubt()
+}
+
 #[async_trait]
 impl Sink for Stdout {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            ordered: true,
+            ..Capabilities::default()
+        }
     }
+
     async fn check(&self) -> Result<(), SinkError> {
         Ok(())
     }
+
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
-        vec![Outcome::Delivered; batch.len()]
+        let mut lines = Vec::with_capacity(batch.iter().map(|o| o.event.bytes()).sum());
+        let mut outcomes = ndjson::in_order(batch, |outgoing| ndjson::write(&mut lines, outgoing, None));
+        if lines.is_empty() {
+            return outcomes;
+        }
+        if let Err(error) = self.write(lines).await {
+            for outcome in outcomes.iter_mut().filter(|outcome| **outcome == Outcome::Delivered) {
+                *outcome = Outcome::Failed(error.clone());
+            }
+        }
+        outcomes
     }
 }

@@ -1,1 +1,219 @@
-//! Placeholder.
+//! A store in memory, for the simulation of the engine only: it forgets everything with its process.
+//!
+//! It keeps the contract the way a database would be seen to: transactions take their seqs when they write and may commit
+//! in any order, much later, or never. Time is tokio's, so that a simulation can make it pass.
+
+mod ledger;
+mod world;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use pillarbox::{Event, lane::LANES};
+
+use self::world::{Marks, Transaction, World};
+pub use self::world::{Row, Status};
+use super::{
+    Capabilities, Census, Due, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    StoreErrorKind,
+};
+use crate::{
+    event::{Lane, Seq},
+    settlement::Settlement,
+};
+
+/// Clones share one world.
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    world: Arc<Mutex<World>>,
+    statements: Arc<AtomicU64>,
+}
+
+/// An application's transaction. Dropping it rolls back.
+pub struct MemoryTransaction {
+    world: Arc<Mutex<World>>,
+    id: Option<Transaction>,
+}
+
+impl MemoryStore {
+    pub fn begin(&self) -> MemoryTransaction {
+        let id = Some(self.lock().begin());
+        MemoryTransaction {
+            world: self.world.clone(),
+            id,
+        }
+    }
+
+    /// Away: every call fails until it is back.
+    pub fn set_away(&self, away: bool) {
+        self.lock().away = away;
+    }
+
+    /// Every row that was committed, by seq.
+    pub fn rows(&self) -> Vec<Row> {
+        self.lock().rows()
+    }
+
+    /// Makes a stored payload unreadable.
+    pub fn corrupt(&self, seq: Seq) {
+        self.lock().corrupt(seq);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The world, for one call: counted, and refused while away.
+    fn call(&self) -> Result<MutexGuard<'_, World>, StoreError> {
+        self.statements.fetch_add(1, Ordering::Relaxed);
+        let world = self.lock();
+        if world.away {
+            return Err(StoreError::new(
+                StoreErrorKind::Away,
+                "the store in memory is away",
+            ));
+        }
+        Ok(world)
+    }
+}
+
+impl MemoryTransaction {
+    /// Says whether the event was new.
+    pub fn enqueue(&mut self, event: Event) -> bool {
+        let Some(id) = self.id else { return false };
+        self.world
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, event)
+    }
+
+    pub fn commit(mut self) {
+        if let Some(id) = self.id.take() {
+            self.world
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .commit(id);
+        }
+    }
+}
+
+impl Drop for MemoryTransaction {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.world
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .roll_back(id);
+        }
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            notify: false,
+            shared: true,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.call().map(drop)
+    }
+
+    async fn heartbeat(
+        &self,
+        relay: RelayId,
+        _name: &str,
+        ttl: Duration,
+        held: &[HeldLane],
+    ) -> Result<Census, StoreError> {
+        Ok(self.call()?.heartbeat(relay, ttl, held))
+    }
+
+    async fn take_lanes(
+        &self,
+        relay: RelayId,
+        count: usize,
+        ttl: Duration,
+    ) -> Result<Vec<HeldLane>, StoreError> {
+        Ok(self.call()?.take_lanes(relay, count, ttl))
+    }
+
+    async fn release_lanes(&self, _relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
+        self.call()?.release_lanes(lanes);
+        Ok(())
+    }
+
+    async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
+        self.call()?.leave(relay);
+        Ok(())
+    }
+
+    fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
+        let mut marks = [None; LANES as usize];
+        lanes
+            .iter()
+            .for_each(|held| marks[usize::from(held.lane)] = Some(held.low_mark));
+        Box::new(MemoryReader {
+            store: self.clone(),
+            marks,
+            position: None,
+            page: Vec::new(),
+        })
+    }
+
+    async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+        self.call()?.settle(held, settlement)
+    }
+
+    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+        Ok(self.call()?.due(held, limit))
+    }
+
+    async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
+        Ok(self.call()?.blocked_keys(lanes))
+    }
+
+    fn statements(&self) -> u64 {
+        self.statements.load(Ordering::Relaxed)
+    }
+}
+
+/// Reads in the order of commits, each read's share in the order of seq.
+struct MemoryReader {
+    store: MemoryStore,
+    /// The low marks of its lanes.
+    marks: Marks,
+    /// How many commits have been read; `None` before the first read.
+    position: Option<usize>,
+    /// Of the read commits, what has not been returned yet, by seq.
+    page: Vec<Seq>,
+}
+
+#[async_trait]
+impl Reader for MemoryReader {
+    async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
+        let world = self.store.call()?;
+        if self.page.is_empty() {
+            let (seqs, position) = world.pending_since(self.position, &self.marks);
+            self.page = seqs;
+            self.position = Some(position);
+        }
+        let (page, taken) = world.page(&self.page, limit);
+        self.page.drain(..taken);
+        let undelivered = self.page.first().copied();
+        let more = !self.page.is_empty();
+        Ok(Page {
+            decided: world.decided(self.position.unwrap_or(0), undelivered, &self.marks),
+            more,
+            ..page
+        })
+    }
+}

@@ -2,5 +2,6 @@
 
 mod engine;
 mod postgres;
+mod simulation;
 mod sinks;
 mod sqlite;

@@ -1,1 +1,172 @@
-//! Placeholder.
+//! What every store owes the engine, as the prose on [`Store`] says it: a check for each sentence.
+//!
+//! A store's test implements [`StoreHarness`] and calls [`all`]. What a database can't do (two transactions open at
+//! once, a row that can't be read) it says in the harness; the checks adapt, there is no second suite.
+//!
+//! Leases and delays are short real ones, because a store goes by its database's clock.
+
+// A check ends at its first broken promise; that is what a panic is for here.
+#![allow(clippy::unwrap_used)]
+
+pub mod administration;
+pub mod discovery;
+pub mod enqueueing;
+pub mod lanes;
+pub mod limits;
+pub mod parking;
+pub mod releasing;
+pub mod scene;
+pub mod settling;
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use async_trait::async_trait;
+use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox_relay::store::{Admin, Store};
+use uuid::Uuid;
+
+/// One fresh, migrated outbox, and the ways into it that an application or an operator has.
+#[async_trait]
+pub trait StoreHarness: Send + Sync {
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The same outbox opened once more, as another process would. The same store where only one process can.
+    fn another(&self) -> Arc<dyn Store>;
+
+    fn admin(&self) -> Arc<dyn Admin>;
+
+    /// A transaction of the application's.
+    async fn begin(&self) -> Box<dyn OpenTransaction>;
+
+    /// Whether a second transaction can write while a first one, that has written, is open.
+    fn concurrent_transactions(&self) -> bool;
+
+    /// The event's row as it is stored, read past the store.
+    async fn row(&self, id: Uuid) -> Option<Row>;
+
+    /// Makes a committed event's row unreadable, best by a payload that is not JSON. False: this database can't hold
+    /// such a row.
+    async fn corrupt(&self, id: Uuid) -> bool;
+}
+
+/// An open transaction of the application's.
+#[async_trait]
+pub trait OpenTransaction: Send {
+    async fn enqueue(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError>;
+    async fn commit(self: Box<Self>);
+    async fn rollback(self: Box<Self>);
+}
+
+/// What a person would see of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// `pending`, `published`, `failed`, `held`, `delayed` or `dead`.
+    pub status: String,
+    /// Failures counted against the event. Publishing counts none.
+    pub attempts: u32,
+    pub last_error: Option<String>,
+    pub first_attempt_at: bool,
+    pub last_attempt_at: bool,
+    pub published_at: bool,
+    /// The reason in its dead letter, when there is one.
+    pub dead_reason: Option<String>,
+}
+
+type Check = fn(Arc<dyn StoreHarness>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+macro_rules! checks {
+    ($($module:ident :: $name:ident),+ $(,)?) => {
+        vec![$((stringify!($name), (|harness| Box::pin($module::$name(harness))) as Check)),+]
+    };
+}
+
+/// Runs every check, each on a fresh outbox; panics with the names of those that failed.
+pub async fn all<F, Fut>(fresh: F)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Arc<dyn StoreHarness>>,
+{
+    let mut failed = Vec::new();
+    let checks = list();
+    let count = checks.len();
+    for (name, check) in checks {
+        let harness = fresh().await;
+        // A task of its own, so that one broken promise does not hide the others.
+        if tokio::spawn(check(harness)).await.is_err() {
+            failed.push(name);
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} of {count} promises of the store contract are broken (panics above): {}",
+        failed.len(),
+        failed.join(", ")
+    );
+}
+
+fn list() -> Vec<(&'static str, Check)> {
+    checks![
+        discovery::a_committed_event_is_read_once,
+        discovery::a_rolled_back_event_is_never_read,
+        discovery::a_late_commit_is_not_missed,
+        discovery::a_rollback_between_commits_leaves_no_gap,
+        discovery::pages_of_any_size_keep_the_order_of_seq,
+        discovery::a_new_reader_returns_only_what_is_pending,
+        discovery::a_reader_starts_at_the_low_mark,
+        discovery::a_reader_returns_only_its_lanes,
+        discovery::every_event_belongs_to_its_keys_lane,
+        discovery::decided_reaches_the_last_event,
+        discovery::readers_beside_busy_writers_miss_nothing,
+        limits::a_page_keeps_its_limit_of_bytes,
+        limits::a_page_has_one_event_however_large,
+        limits::a_too_large_payload_is_unreadable_and_stops_nothing,
+        limits::a_corrupt_row_is_unreadable_and_stops_nothing,
+        settling::published_events_stay_published,
+        settling::a_failed_event_tells_why_and_waits,
+        settling::a_held_event_counts_no_attempt,
+        settling::a_delayed_event_counts_no_attempt,
+        settling::a_dead_event_keeps_its_reason,
+        settling::settling_twice_is_the_same_as_once,
+        settling::what_is_published_never_goes_back,
+        settling::a_stale_epoch_is_fenced_and_writes_nothing,
+        settling::a_mixed_batch_is_written_whole,
+        parking::a_failed_event_is_due_after_its_delay_with_those_behind_it,
+        parking::asking_again_returns_them_again,
+        parking::a_failing_key_holds_back_no_other,
+        parking::due_keeps_its_limits,
+        parking::due_is_only_for_the_lanes_given,
+        parking::a_delayed_event_does_not_hold_its_key,
+        parking::a_delayed_event_can_fail_like_any_other,
+        parking::due_tells_when_the_next_one_comes,
+        parking::a_corrupt_parked_row_is_unreadable_and_frees_its_key,
+        parking::blocked_keys_are_those_with_failing_or_held_events,
+        releasing::the_key_is_free_when_the_last_one_leaves,
+        releasing::while_some_remain_the_first_is_due_at_once,
+        releasing::a_death_frees_the_key_too,
+        releasing::an_earlier_event_that_comes_late_goes_first,
+        releasing::a_head_that_fails_again_keeps_the_others_waiting,
+        lanes::no_two_relays_hold_a_lane,
+        lanes::relays_taking_at_the_same_time_never_overlap,
+        lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,
+        lanes::a_heartbeat_renews_the_lease,
+        lanes::a_stale_heartbeat_renews_nothing,
+        lanes::the_census_counts_and_ranks_the_living,
+        lanes::a_release_hands_the_low_mark_on,
+        lanes::a_heartbeat_hands_the_low_mark_on,
+        lanes::a_lane_no_longer_held_is_not_released,
+        lanes::leaving_frees_everything,
+        enqueueing::every_field_survives_the_round_trip,
+        enqueueing::a_large_payload_survives_byte_for_byte,
+        enqueueing::the_same_id_is_written_once,
+        enqueueing::the_same_id_in_one_batch_is_written_once,
+        enqueueing::a_refused_event_leaves_the_transaction_usable,
+        enqueueing::the_admin_writes_all_or_none,
+        enqueueing::many_events_keep_their_order,
+        administration::migrating_again_is_harmless,
+        administration::a_migrated_outbox_passes_its_check,
+        administration::status_counts_each_state,
+        administration::status_shows_relays_and_lanes,
+        administration::a_commit_ends_the_wait_early,
+        administration::statements_are_counted,
+    ]
+}

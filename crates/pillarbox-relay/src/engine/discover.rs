@@ -1,0 +1,144 @@
+//! Reads events as they are committed, ahead of what is being published, and no further than there is room.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
+
+use crate::{
+    event::Seq,
+    store::{HeldLane, Page, PageLimit, Reader, Store, StoreError},
+};
+
+/// Between two looks while events come in: an event waits half of it on average, and it bounds the statements per
+/// second of a busy relay.
+const BUSY_WAIT: Duration = Duration::from_millis(2);
+/// The longest wait before the store has been told that we sleep.
+const AWAKE_WAIT: Duration = Duration::from_millis(16);
+/// How long nothing must have come before we say that we sleep: saying it is a write.
+const SLEEP_AFTER: Duration = Duration::from_secs(1);
+
+/// A reader at work. It reads a page when asked, and waits until there is one to give.
+pub(super) struct Discovery {
+    requests: mpsc::Sender<PageLimit>,
+    pages: mpsc::Receiver<Result<Page, StoreError>>,
+    asked: bool,
+    task: JoinHandle<()>,
+}
+
+impl Discovery {
+    pub(super) fn start(store: Arc<dyn Store>, lanes: &[HeldLane], poll_interval_max: Duration) -> Self {
+        let (requests, asked) = mpsc::channel(1);
+        let (found, pages) = mpsc::channel(1);
+        let reader = store.reader(lanes);
+        let low_mark = lanes.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
+        let poll = Poll {
+            store,
+            reader,
+            poll_interval_max,
+            asleep: false,
+            decided: low_mark,
+        };
+        let task = tokio::spawn(poll.run(asked, found));
+        Self {
+            requests,
+            pages,
+            asked: false,
+            task,
+        }
+    }
+
+    /// Asks for the next page, unless one is on its way.
+    pub(super) fn ask(&mut self, limit: PageLimit) {
+        if !self.asked && self.requests.try_send(limit).is_ok() {
+            self.asked = true;
+        }
+    }
+
+    /// The page asked for. Never ends when none was.
+    pub(super) async fn next(&mut self) -> Result<Page, StoreError> {
+        match self.pages.recv().await {
+            Some(page) => {
+                self.asked = false;
+                page
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Discovery {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Poll {
+    store: Arc<dyn Store>,
+    reader: Box<dyn Reader>,
+    poll_interval_max: Duration,
+    asleep: bool,
+    decided: Seq,
+}
+
+impl Poll {
+    async fn run(
+        mut self,
+        mut asked: mpsc::Receiver<PageLimit>,
+        found: mpsc::Sender<Result<Page, StoreError>>,
+    ) {
+        let mut full = true;
+        while let Some(limit) = asked.recv().await {
+            if !full {
+                tokio::time::sleep(BUSY_WAIT).await;
+            }
+            let page = self.next(limit).await;
+            full = page.as_ref().is_ok_and(|page| page.more);
+            let failed = page.is_err();
+            if found.send(page).await.is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    /// Looks until there is something to tell: events, or that the store is decided further.
+    async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
+        let since = Instant::now();
+        let mut wait = BUSY_WAIT;
+        loop {
+            let page = self.reader.next(limit).await?;
+            if !page.events.is_empty()
+                || !page.unreadable.is_empty()
+                || page.decided > self.decided
+                || page.more
+            {
+                self.decided = page.decided;
+                if !page.events.is_empty() {
+                    self.set_asleep(false).await?;
+                }
+                return Ok(page);
+            }
+            if !self.asleep && since.elapsed() >= SLEEP_AFTER {
+                // One more look after saying so: what was committed before producers could see it sent no hint.
+                self.set_asleep(true).await?;
+                continue;
+            }
+            let longest = if self.asleep {
+                self.poll_interval_max
+            } else {
+                AWAKE_WAIT
+            };
+            self.store
+                .wait(wait.min(longest).min(self.poll_interval_max))
+                .await;
+            wait = (wait * 2).min(self.poll_interval_max);
+        }
+    }
+
+    async fn set_asleep(&mut self, asleep: bool) -> Result<(), StoreError> {
+        if self.asleep != asleep {
+            self.store.set_asleep(asleep).await?;
+            self.asleep = asleep;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! A relay's life: wait for the store, hold lanes, work on them, hand them back.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{SeedableRng, rngs::StdRng};
+
+use super::{
+    Context, RelayError,
+    lanes::{Change, Tenancy},
+    publish::Desk,
+    tenure::{End, Tenure},
+};
+use crate::{
+    sink::Sink,
+    store::{RelayId, StoreError, StoreErrorKind},
+};
+
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// How often to look for lanes while holding none.
+const EMPTY_HANDED: Duration = Duration::from_millis(250);
+/// How long handing the lanes back may take: without it they run out by themselves.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) async fn live(
+    context: Context,
+    relay: RelayId,
+    sinks: Vec<(Arc<str>, Arc<dyn Sink>)>,
+) -> Result<(), RelayError> {
+    let options = &context.options;
+    let mut rng = StdRng::seed_from_u64(options.seed);
+    let mut desks: Vec<Desk> = sinks
+        .into_iter()
+        .map(|(name, sink)| Desk::new(name, sink))
+        .collect();
+    let mut tenancy = Tenancy::new(context.store.clone(), relay, options.name.clone(), options.lease);
+    let mut patience = Patience::default();
+
+    while !context.stop.is_cancelled() {
+        let blocked = match gather(&context, &mut tenancy).await {
+            Ok(Some(blocked)) => blocked,
+            Ok(None) => {
+                context
+                    .pause(EMPTY_HANDED.min(tenancy.heartbeat_interval()))
+                    .await;
+                continue;
+            }
+            Err(error) => {
+                context.wait_for_store(error, &mut patience).await?;
+                continue;
+            }
+        };
+        context.store_is_up();
+        context.progress.set_lanes(tenancy.held.len());
+        let end = Tenure::new(&context, &mut tenancy, &mut desks, &mut rng, blocked)
+            .run()
+            .await;
+        desks.iter_mut().for_each(|desk| desk.in_flight = 0);
+        let done = match end {
+            End::Stop => break,
+            End::Fatal(error) => {
+                leave(&mut tenancy).await;
+                return Err(error);
+            }
+            End::Regroup { surplus } => tenancy.hand_back(surplus).await,
+            End::Store(error) => Err(error),
+        };
+        match done {
+            Ok(()) => patience = Patience::default(),
+            Err(error) => {
+                // Which lanes are still ours is what the next heartbeat says.
+                context.wait_for_store(error, &mut patience).await?;
+            }
+        }
+    }
+    leave(&mut tenancy).await;
+    context.progress.set_lanes(0);
+    Ok(())
+}
+
+/// Takes what lanes are to be had. `None`: there are none now. Else the keys of theirs that are blocked.
+async fn gather(context: &Context, tenancy: &mut Tenancy) -> Result<Option<Vec<(u8, u64)>>, StoreError> {
+    context.store.check().await?;
+    let beat = tenancy.beat().await?;
+    match tenancy.absorb(beat) {
+        Change::Surplus(surplus) => tenancy.hand_back(surplus).await?,
+        Change::Keep | Change::Gained | Change::Lost => tenancy.settle_in(),
+    }
+    if tenancy.held.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(context.store.blocked_keys(&tenancy.held).await?))
+}
+
+async fn leave(tenancy: &mut Tenancy) {
+    match tokio::time::timeout(LEAVE_PATIENCE, tenancy.leave()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(
+                why = error.chain(),
+                "the lanes could not be handed back: they run out by themselves"
+            );
+        }
+        Err(_) => tracing::warn!("the store does not answer: the lanes run out by themselves"),
+    }
+}
+
+/// Grows while the store keeps failing.
+pub(super) struct Patience(Duration);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(RETRY_FIRST)
+    }
+}
+
+impl Context {
+    /// Waits before the store is tried again; says so. An error that waiting can't mend ends the relay.
+    async fn wait_for_store(&self, error: StoreError, patience: &mut Patience) -> Result<(), RelayError> {
+        match error.kind {
+            StoreErrorKind::NotMigrated | StoreErrorKind::Misconfigured => {
+                return Err(RelayError::Store(error));
+            }
+            StoreErrorKind::Fenced => {}
+            StoreErrorKind::Away | StoreErrorKind::Refused => self.store_is_down(&error),
+        }
+        self.pause(patience.0).await;
+        patience.0 = (patience.0 * 2).min(RETRY_MAX);
+        Ok(())
+    }
+
+    async fn pause(&self, time: Duration) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+}

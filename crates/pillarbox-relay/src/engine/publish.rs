@@ -1,0 +1,207 @@
+//! The sinks as the engine sees them: which may be given events, which is paused, and what their answers mean.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{RngExt, rngs::StdRng};
+use tokio::time::Instant;
+
+use super::{
+    progress::{Progress, SinkState},
+    window::{Entry, Resolution},
+};
+use crate::{
+    retry::RetryPolicy,
+    sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
+    verdict::{SinkHealth, Verdict, attempts_max, judge},
+};
+
+/// The first look at a sink that is down comes after this, the others up to [`PROBE_MAX`] apart: an outage ends within
+/// a second of the sink's return.
+const PROBE_FIRST: Duration = Duration::from_millis(100);
+const PROBE_MAX: Duration = Duration::from_secs(1);
+/// A sink that answers when asked and yet takes nothing, this often in a row, is up: the events are at fault.
+const TRIALS: u32 = 3;
+/// A sink owes an answer within its own timeout. This ends the wait for one that breaks that promise.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// One sink.
+pub(super) struct Desk {
+    pub(super) name: Arc<str>,
+    pub(super) sink: Arc<dyn Sink>,
+    state: State,
+    pub(super) in_flight: usize,
+    /// Batches in a row that got no answer although the sink answered when asked.
+    trials: u32,
+}
+
+enum State {
+    Up,
+    /// Nothing is published until a check succeeds.
+    Down {
+        wait: Duration,
+        next: Instant,
+        checking: bool,
+    },
+    /// A check succeeded: one batch at a time, until one is taken. A herd would knock it over again.
+    Trial,
+}
+
+impl Desk {
+    pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>) -> Self {
+        Self {
+            name,
+            sink,
+            state: State::Up,
+            in_flight: 0,
+            trials: 0,
+        }
+    }
+
+    /// How many batches may be in flight.
+    pub(super) fn batches_max(&self, publishers_max: usize) -> usize {
+        match self.state {
+            State::Up => publishers_max,
+            State::Trial => 1,
+            State::Down { .. } => 0,
+        }
+    }
+
+    /// When to ask a paused sink again; `None` while it is not paused or being asked.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        match self.state {
+            State::Down {
+                next,
+                checking: false,
+                ..
+            } => Some(next),
+            _ => None,
+        }
+    }
+
+    pub(super) fn start_check(&mut self) -> Arc<dyn Sink> {
+        if let State::Down { checking, .. } = &mut self.state {
+            *checking = true;
+        }
+        self.sink.clone()
+    }
+
+    pub(super) fn checked(&mut self, result: Result<(), SinkError>, progress: &Progress) {
+        let State::Down { wait, .. } = self.state else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                tracing::info!(sink = &*self.name, "the sink answers again: going on");
+                progress.sink_is(&self.name, SinkState::Up);
+                self.state = State::Trial;
+            }
+            Err(error) => {
+                progress.sink_is(&self.name, SinkState::Down { why: error.message });
+                let wait = (wait * 2).min(PROBE_MAX);
+                self.state = State::Down {
+                    wait,
+                    next: Instant::now() + wait,
+                    checking: false,
+                };
+            }
+        }
+    }
+
+    /// What the answers to a batch mean. `Err`: the sink's configuration is wrong, and the relay must stop.
+    pub(super) fn resolve(
+        &mut self,
+        batch: Vec<Entry>,
+        outcomes: Vec<Outcome>,
+        policy: &RetryPolicy,
+        rng: &mut StdRng,
+        progress: &Progress,
+    ) -> Result<Vec<(Entry, Resolution)>, SinkError> {
+        assert_eq!(
+            outcomes.len(),
+            batch.len(),
+            "a sink returns one outcome for each event"
+        );
+        let took_some = outcomes.contains(&Outcome::Delivered);
+        let health = if took_some || self.trials >= TRIALS {
+            SinkHealth::Answers
+        } else {
+            SinkHealth::Silent
+        };
+        let mut down = None;
+        let mut resolved = Vec::with_capacity(batch.len());
+        for (entry, outcome) in batch.into_iter().zip(outcomes) {
+            let resolution = match outcome {
+                Outcome::Delivered => Resolution::Delivered,
+                Outcome::Held => Resolution::Returned,
+                Outcome::Failed(error) => {
+                    let retry = &entry.event.event.retry;
+                    let attempts = entry.event.attempts + 1;
+                    match judge(&error, health, attempts, attempts_max(policy, retry)) {
+                        Verdict::Down => {
+                            down.get_or_insert(error);
+                            Resolution::Returned
+                        }
+                        Verdict::Retry => Resolution::Retry {
+                            error: error.message,
+                            retry_in: policy.delay(attempts, retry, rng.random()),
+                        },
+                        Verdict::Reject(reason) => Resolution::Dead {
+                            reason,
+                            error: error.message,
+                        },
+                        Verdict::Stop => return Err(error),
+                    }
+                }
+            };
+            resolved.push((entry, resolution));
+        }
+        match down {
+            Some(error) => self.pause(error, progress),
+            None => {
+                self.trials = 0;
+                if matches!(self.state, State::Trial) {
+                    self.state = State::Up;
+                }
+            }
+        }
+        Ok(resolved)
+    }
+
+    fn pause(&mut self, error: SinkError, progress: &Progress) {
+        match self.state {
+            State::Down { .. } => return,
+            State::Trial => self.trials += 1,
+            State::Up => self.trials = 0,
+        }
+        tracing::warn!(
+            sink = &*self.name,
+            why = error.message,
+            "the sink is away: pausing it; no event is charged with an attempt"
+        );
+        progress.sink_is(&self.name, SinkState::Down { why: error.message });
+        let wait = PROBE_FIRST;
+        self.state = State::Down {
+            wait,
+            next: Instant::now() + wait,
+            checking: false,
+        };
+    }
+}
+
+/// Gives a batch to a sink and waits for its answers.
+pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome> {
+    let outgoing: Vec<Outgoing> = batch
+        .iter()
+        .map(|entry| Outgoing {
+            event: entry.event.clone(),
+            stream: entry.stream.clone(),
+        })
+        .collect();
+    match tokio::time::timeout(ANSWER_MAX, sink.publish(&outgoing)).await {
+        Ok(outcomes) => outcomes,
+        Err(_) => {
+            let error = SinkError::new(SinkErrorKind::Timeout, "the sink gave no answer at all").in_doubt();
+            vec![Outcome::Failed(error); batch.len()]
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! What is between discovery and settling: which event may go out now, which waits for its key, which is to be written
+//! down. Pure: no I/O, no clock, no randomness, so that a property test can drive it.
+//!
+//! Of one key at most one event (at an ordered sink: one batch's) is in flight. A key with a failing event is *blocked*: its
+//! later events are held, that is, written into the side table, until the store says that the key is free.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use pillarbox::lane::key_hash;
+
+use super::tally::Tally;
+use crate::{
+    event::{Lane, Seq, StoredEvent},
+    settlement::{Dead, DeadReason, Delayed, Failed, Parked, Settlement},
+};
+
+/// A key within its lane. Two keys with one hash would merely wait for each other.
+type KeyId = (Lane, u64);
+
+/// An event in the window.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) event: Arc<StoredEvent>,
+    /// Index of the sink it goes to.
+    pub(super) sink: usize,
+    pub(super) stream: Option<Arc<str>>,
+    key: KeyId,
+    /// The page it came with; `None` for one from the side table.
+    page: Option<u64>,
+}
+
+/// What became of an event that was in flight.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Resolution {
+    Delivered,
+    Retry {
+        error: String,
+        retry_in: Duration,
+    },
+    Dead {
+        reason: DeadReason,
+        error: String,
+    },
+    /// Not charged: it goes out again, before the later ones of its key.
+    Returned,
+}
+
+/// What leaves the window when its settlement is written.
+#[derive(Debug, Clone, Copy)]
+struct Receipt {
+    page: Option<u64>,
+    seq: Seq,
+    key: KeyId,
+    bytes: usize,
+}
+
+/// A settlement on its way to the store.
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    pub(super) settlement: Settlement,
+    receipts: Vec<Receipt>,
+}
+
+pub(super) struct Window {
+    /// Per sink: may several events of a key be in one batch?
+    ordered: Vec<bool>,
+    /// Per sink: events that can go out now.
+    ready: Vec<VecDeque<Entry>>,
+    /// Keys with an event ready or in flight, and those that wait behind it.
+    keys: HashMap<KeyId, VecDeque<Entry>>,
+    /// Keys with failing or held events in the side table.
+    blocked: HashSet<KeyId>,
+    /// Events of the side table that are in the window, as the store returns them until they are settled, and how many
+    /// of each key.
+    parked: HashSet<Seq>,
+    parked_keys: HashMap<KeyId, usize>,
+    pages: Tally,
+    settling: Settling,
+    /// On their way into the side table, unless their key comes free before that.
+    to_hold: Vec<Entry>,
+    events: usize,
+    bytes: usize,
+}
+
+impl Entry {
+    pub(super) fn new(event: StoredEvent, sink: usize, stream: Option<Arc<str>>, page: Option<u64>) -> Self {
+        let key = (event.lane, key_hash(event.event.key()));
+        Self {
+            event: Arc::new(event),
+            sink,
+            stream,
+            key,
+            page,
+        }
+    }
+
+    fn is_parked(&self) -> bool {
+        self.page.is_none()
+    }
+
+    fn receipt(&self) -> Receipt {
+        Receipt {
+            page: self.page,
+            seq: self.event.seq,
+            key: self.key,
+            bytes: self.event.bytes(),
+        }
+    }
+
+    fn to_parked(&self) -> Parked {
+        Parked {
+            seq: self.event.seq,
+            lane: self.event.lane,
+            key: self.event.event.key().to_owned(),
+        }
+    }
+}
+
+impl Window {
+    pub(super) fn new(
+        ordered: Vec<bool>,
+        blocked: impl IntoIterator<Item = (Lane, u64)>,
+        low_mark: Seq,
+    ) -> Self {
+        Self {
+            ready: ordered.iter().map(|_| VecDeque::new()).collect(),
+            ordered,
+            keys: HashMap::new(),
+            blocked: blocked.into_iter().collect(),
+            parked: HashSet::new(),
+            parked_keys: HashMap::new(),
+            pages: Tally::new(low_mark),
+            settling: Settling::default(),
+            to_hold: Vec::new(),
+            events: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Events and bytes in the window: read and not settled.
+    pub(super) fn load(&self) -> (usize, usize) {
+        (self.events, self.bytes)
+    }
+
+    /// Everything up to here is settled and decided.
+    pub(super) fn low_mark(&self) -> Seq {
+        self.pages.low_mark()
+    }
+
+    /// Notes a page of discovery: the seqs it brought, and how far the store is decided. Its events must follow, each
+    /// by one of the `admit…` calls.
+    pub(super) fn open_page(&mut self, seqs: impl Iterator<Item = Seq>, decided: Seq) -> u64 {
+        self.pages.open(seqs, decided)
+    }
+
+    /// How far discovery had everything, and which of it may not be settled yet.
+    pub(super) fn decided(&self) -> (Seq, HashSet<Seq>) {
+        self.pages.decided()
+    }
+
+    /// Whether discovery brought this event and it may not be settled yet.
+    pub(super) fn may_hold(&self, seq: Seq) -> bool {
+        self.pages.contains(seq)
+    }
+
+    /// An event from discovery, in its order.
+    pub(super) fn admit(&mut self, entry: Entry) {
+        self.count_in(&entry);
+        if self.blocked.contains(&entry.key) {
+            self.to_hold.push(entry);
+        } else {
+            self.enqueue(entry);
+        }
+    }
+
+    /// An event from discovery whose time has not come.
+    pub(super) fn admit_delayed(&mut self, entry: Entry, available_at: jiff::Timestamp) {
+        self.count_in(&entry);
+        self.settling.settlement.delayed.push(Delayed {
+            parked: entry.to_parked(),
+            available_at,
+        });
+        self.settling.receipts.push(entry.receipt());
+    }
+
+    /// A row from discovery or the side table that will never be delivered.
+    pub(super) fn admit_dead(&mut self, dead: Dead, page: Option<u64>) {
+        self.events += 1;
+        let key = (dead.lane, dead.key.as_deref().map_or(0, key_hash));
+        self.settling.receipts.push(Receipt {
+            page,
+            seq: dead.seq,
+            key,
+            bytes: 0,
+        });
+        self.settling.settlement.dead.push(dead);
+    }
+
+    /// An event of the side table whose time has come. The store returns it until it is settled, so one that is here is
+    /// passed over. `delayed`: it does not belong to its key's failing ones, and waits with them where there are any.
+    pub(super) fn admit_parked(&mut self, entry: Entry, delayed: bool) {
+        debug_assert!(entry.is_parked());
+        // All the key has here waits to be written down, perhaps as a failure that this answer does not know of: to
+        // go on behind it would be to overtake it. The store is asked again after the writing.
+        let stale = self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
+        if stale || !self.parked.insert(entry.event.seq) {
+            return;
+        }
+        *self.parked_keys.entry(entry.key).or_default() += 1;
+        self.count_in(&entry);
+        if delayed && self.blocked.contains(&entry.key) {
+            self.to_hold.push(entry);
+        } else {
+            self.enqueue(entry);
+        }
+    }
+
+    /// Up to `max` events for a sink, of keys that have nothing else in flight.
+    pub(super) fn take_batch(&mut self, sink: usize, max: usize) -> Vec<Entry> {
+        let mut batch = Vec::with_capacity(max.min(self.ready[sink].len()));
+        while batch.len() < max {
+            let Some(entry) = self.ready[sink].pop_front() else {
+                break;
+            };
+            let key = entry.key;
+            batch.push(entry);
+            if self.ordered[sink]
+                && let Some(waiting) = self.keys.get_mut(&key)
+            {
+                while batch.len() < max && waiting.front().is_some_and(|next| next.sink == sink) {
+                    batch.extend(waiting.pop_front());
+                }
+            }
+        }
+        batch
+    }
+
+    pub(super) fn has_ready(&self, sink: usize) -> bool {
+        !self.ready[sink].is_empty()
+    }
+
+    /// What became of a batch, in its order.
+    pub(super) fn complete(&mut self, batch: Vec<(Entry, Resolution)>) {
+        let mut keys: Vec<KeyId> = batch.iter().map(|(entry, _)| entry.key).collect();
+        let mut failed = Vec::new();
+        let mut returned = Vec::new();
+        for (entry, resolution) in batch {
+            match resolution {
+                Resolution::Returned => {
+                    returned.push(entry);
+                    continue;
+                }
+                Resolution::Delivered if entry.is_parked() => {
+                    self.settling.settlement.published_parked.push(entry.to_parked());
+                }
+                Resolution::Delivered => self.settling.settlement.published.push(entry.event.seq),
+                Resolution::Retry { error, retry_in } => {
+                    self.blocked.insert(entry.key);
+                    failed.push(entry.key);
+                    let attempts = entry.event.attempts + 1;
+                    self.settling.settlement.failed.push(Failed {
+                        parked: entry.to_parked(),
+                        attempts,
+                        error,
+                        retry_in,
+                    });
+                }
+                Resolution::Dead { reason, error } => self.settling.settlement.dead.push(Dead {
+                    seq: entry.event.seq,
+                    lane: entry.event.lane,
+                    key: entry.is_parked().then(|| entry.event.event.key().to_owned()),
+                    attempts: entry.event.attempts + 1,
+                    reason,
+                    error,
+                }),
+            }
+            self.settling.receipts.push(entry.receipt());
+        }
+        for entry in returned.into_iter().rev() {
+            self.keys.entry(entry.key).or_default().push_front(entry);
+        }
+        for key in failed {
+            self.hold_waiting(key);
+        }
+        // An ordered batch has a key several times; each key moves on once.
+        keys.sort_unstable();
+        keys.dedup();
+        for key in keys {
+            self.advance(key);
+        }
+    }
+
+    /// Everything that is to be written down now.
+    pub(super) fn take_settling(&mut self) -> Option<Settling> {
+        for entry in self.to_hold.drain(..) {
+            self.settling.settlement.held.push(entry.to_parked());
+            self.settling.receipts.push(entry.receipt());
+        }
+        (!self.settling.settlement.is_empty()).then(|| std::mem::take(&mut self.settling))
+    }
+
+    /// How many results wait to be written down.
+    pub(super) fn unsettled(&self) -> usize {
+        self.settling.settlement.len() + self.to_hold.len()
+    }
+
+    /// The store has written a settlement; `free` are the keys that have nothing failing or held left.
+    pub(super) fn settled(&mut self, settling: &Settling, free: &[(Lane, String)]) {
+        for receipt in &settling.receipts {
+            self.events -= 1;
+            self.bytes -= receipt.bytes;
+            match receipt.page {
+                Some(page) => self.pages.settled(page),
+                None => self.forget_parked(receipt.seq, receipt.key),
+            }
+        }
+        for (lane, key) in free {
+            self.unblock((*lane, key_hash(key)));
+        }
+    }
+
+    /// The key is free: what was to be held behind it goes on instead, still in order, as all before it is settled.
+    fn unblock(&mut self, key: KeyId) {
+        // It failed again while the settlement was on its way: its failure is not written yet, so it stays blocked.
+        let fails_again = self
+            .settling
+            .settlement
+            .failed
+            .iter()
+            .any(|failed| (failed.parked.lane, key_hash(&failed.parked.key)) == key);
+        if fails_again || !self.blocked.remove(&key) {
+            return;
+        }
+        let (now_free, still_held) = self
+            .to_hold
+            .drain(..)
+            .partition::<Vec<_>, _>(|entry| entry.key == key);
+        self.to_hold = still_held;
+        for entry in now_free {
+            self.enqueue(entry);
+        }
+    }
+
+    fn enqueue(&mut self, entry: Entry) {
+        match self.keys.get_mut(&entry.key) {
+            Some(waiting) => waiting.push_back(entry),
+            None => {
+                self.keys.insert(entry.key, VecDeque::new());
+                self.ready[entry.sink].push_back(entry);
+            }
+        }
+    }
+
+    /// A failed event's followers go into the side table; those that came from there only leave the window.
+    fn hold_waiting(&mut self, key: KeyId) {
+        let Some(waiting) = self.keys.get_mut(&key) else {
+            return;
+        };
+        for entry in std::mem::take(waiting) {
+            if entry.is_parked() {
+                self.events -= 1;
+                self.bytes -= entry.event.bytes();
+                self.forget_parked(entry.event.seq, key);
+            } else {
+                self.to_hold.push(entry);
+            }
+        }
+    }
+
+    fn forget_parked(&mut self, seq: Seq, key: KeyId) {
+        if self.parked.remove(&seq)
+            && let Some(count) = self.parked_keys.get_mut(&key)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.parked_keys.remove(&key);
+            }
+        }
+    }
+
+    fn advance(&mut self, key: KeyId) {
+        let Some(waiting) = self.keys.get_mut(&key) else {
+            return;
+        };
+        match waiting.pop_front() {
+            Some(next) => self.ready[next.sink].push_back(next),
+            None => {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    fn count_in(&mut self, entry: &Entry) {
+        self.events += 1;
+        self.bytes += entry.event.bytes();
+    }
+}
+
+#[cfg(test)]
+#[path = "window_tests.rs"]
+mod tests;

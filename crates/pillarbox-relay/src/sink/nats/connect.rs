@@ -1,0 +1,230 @@
+//! The connection: where it goes, and what is known of it.
+
+mod address;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    time::Duration,
+};
+
+use async_nats::{Client, ClientError, ConnectOptions, Event, ServerError};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+pub(super) use self::address::Address;
+use super::{
+    outcome::{Denied, denied, misconfigured},
+    publish::{Inflight, gather},
+};
+use crate::sink::{SinkError, SinkErrorKind};
+
+/// The longest pause between two attempts to connect.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
+
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// Acknowledgements come to `{inbox}.{batch}-{index}`.
+    pub(super) inbox: String,
+    pub(super) shared: Arc<Shared>,
+    shown: String,
+    _gatherer: AbortOnDropHandle<()>,
+}
+
+/// What the client's tasks tell the publishing ones.
+pub(super) struct Shared {
+    pub(super) link: watch::Sender<Link>,
+    pub(super) next_batch: AtomicU64,
+    batches: Mutex<HashMap<u64, Arc<Inflight>>>,
+}
+
+/// What is known of the connection.
+#[derive(Clone, Default)]
+pub(super) struct Link {
+    pub(super) connected: bool,
+    /// How often a connection was lost: what was in flight on an earlier one is in doubt.
+    pub(super) losses: u64,
+    /// Why it can't connect, as far as the client says.
+    pub(super) problem: Option<SinkError>,
+    /// How many refusals there were on this connection, and the latest of them.
+    pub(super) refusals: u64,
+    pub(super) denied: Vec<(u64, Denied)>,
+}
+
+impl Connection {
+    /// Starts connecting; does not wait for it.
+    pub(super) async fn start(address: &Address, timeout: Duration) -> Result<Self, SinkError> {
+        let shared = Arc::new(Shared {
+            link: watch::Sender::new(Link::default()),
+            next_batch: AtomicU64::new(0),
+            batches: Mutex::default(),
+        });
+        let listener = shared.clone();
+        let options = address
+            .authenticate(ConnectOptions::new())?
+            .name("pillarbox")
+            .retry_on_initial_connect()
+            .max_reconnects(None)
+            .connection_timeout(timeout)
+            .request_timeout(Some(timeout))
+            .reconnect_delay_callback(reconnect_delay)
+            .event_callback(move |event| {
+                let shared = listener.clone();
+                async move { shared.heard(event) }
+            });
+        let client = options
+            .connect(&address.servers[..])
+            .await
+            .map_err(|error| misconfigured(format!("{}: {error}", address.shown)))?;
+        let inbox = client.new_inbox();
+        let acknowledgements = client
+            .subscribe(format!("{inbox}.*"))
+            .await
+            .map_err(|error| misconfigured(format!("{}: {error}", address.shown)))?;
+        let gatherer = tokio::spawn(gather(acknowledgements, inbox.len() + 1, shared.clone()));
+        Ok(Self {
+            client,
+            inbox,
+            shared,
+            shown: address.shown.clone(),
+            _gatherer: AbortOnDropHandle::new(gatherer),
+        })
+    }
+
+    /// Waits for a connection, and says why there is none.
+    pub(super) async fn ready(&self, timeout: Duration) -> Result<(), SinkError> {
+        let mut link = self.shared.link.subscribe();
+        let settled = |link: &Link| {
+            link.connected || matches!(&link.problem, Some(p) if p.kind == SinkErrorKind::Misconfigured)
+        };
+        let _ = tokio::time::timeout(timeout, link.wait_for(settled)).await;
+        let link = link.borrow();
+        if link.connected {
+            Ok(())
+        } else {
+            Err(self.away(&link))
+        }
+    }
+
+    pub(super) fn away(&self, link: &Link) -> SinkError {
+        match &link.problem {
+            Some(problem) => SinkError::new(problem.kind, format!("{}: {}", self.shown, problem.message)),
+            None => SinkError::new(
+                SinkErrorKind::Unreachable,
+                format!("no connection to {}", self.shown),
+            ),
+        }
+    }
+
+    pub(super) fn lost(&self) -> SinkError {
+        SinkError::new(
+            SinkErrorKind::Unreachable,
+            format!(
+                "the connection to {} broke before the acknowledgement came",
+                self.shown
+            ),
+        )
+    }
+
+    pub(super) fn payload_bytes_max(&self) -> Option<usize> {
+        self.shared
+            .link
+            .borrow()
+            .connected
+            .then(|| self.client.max_payload())
+    }
+}
+
+impl Shared {
+    pub(super) fn batches(&self) -> MutexGuard<'_, HashMap<u64, Arc<Inflight>>> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard(&self, event: Event) {
+        match event {
+            Event::Connected => self.link.send_modify(|link| {
+                link.connected = true;
+                link.problem = None;
+                link.denied.clear();
+            }),
+            Event::Disconnected | Event::Closed => self.link.send_modify(|link| {
+                link.connected = false;
+                link.losses += 1;
+            }),
+            Event::ClientError(ClientError::Other(what)) => self.link.send_modify(|link| {
+                link.problem = Some(connect_problem(&what));
+            }),
+            Event::ServerError(ServerError::AuthorizationViolation) => self.link.send_modify(|link| {
+                link.problem = Some(connect_problem("authorization violation"));
+            }),
+            Event::ServerError(ServerError::Other(what)) => {
+                if let Some(denied) = denied(&what) {
+                    self.refused(denied);
+                } else {
+                    tracing::warn!(error = what, "NATS says");
+                }
+            }
+            Event::SlowConsumer(_) => {
+                tracing::warn!(
+                    "acknowledgements from NATS came faster than they were read; some are in doubt"
+                );
+            }
+            other => tracing::debug!("NATS: {other}"),
+        }
+    }
+
+    fn refused(&self, denied: Denied) {
+        /// More subjects than this at once are told one by one, as later attempts meet them.
+        const KEPT: usize = 64;
+        self.link.send_modify(|link| {
+            link.refusals += 1;
+            link.denied.retain(|(_, known)| *known != denied);
+            if link.denied.len() == KEPT {
+                link.denied.remove(0);
+            }
+            link.denied.push((link.refusals, denied));
+        });
+    }
+}
+
+/// The client tells only the kind of failure, as text.
+fn connect_problem(what: &str) -> SinkError {
+    if what.contains("authorization violation") || what.contains("failed signing nonce") {
+        misconfigured("the server refuses these credentials. Check user, password, token or the creds file")
+    } else if what.contains("TLS") {
+        SinkError::new(
+            SinkErrorKind::Unreachable,
+            "no TLS connection. Check that the server speaks TLS and that its certificate is trusted (?ca=FILE)",
+        )
+    } else {
+        SinkError::new(SinkErrorKind::Unreachable, format!("can't connect ({what})"))
+    }
+}
+
+fn reconnect_delay(attempts: usize) -> Duration {
+    match u32::try_from(attempts) {
+        Ok(0 | 1) => Duration::ZERO,
+        Ok(n) if n < 10 => Duration::from_millis(1 << n),
+        _ => RECONNECT_DELAY_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_to_connect_go_on_at_least_every_second() {
+        assert_eq!(reconnect_delay(1), Duration::ZERO);
+        assert!((2..10_000).all(|n| reconnect_delay(n) <= RECONNECT_DELAY_MAX));
+    }
+
+    #[test]
+    fn refused_credentials_are_a_matter_of_configuration_and_a_refused_connection_is_not() {
+        assert_eq!(
+            connect_problem("authorization violation").kind,
+            SinkErrorKind::Misconfigured
+        );
+        assert_eq!(connect_problem("IO error").kind, SinkErrorKind::Unreachable);
+    }
+}

@@ -1,0 +1,177 @@
+//! What an event looks like on the wire: its fields as headers, its payload as it is.
+//!
+//! The producer's own headers keep their names. Those that begin with `Nats-` (the server obeys them: a rollup would
+//! purge the stream) or `Pillarbox-` (consumers trust them) arrive with `X-` before the name, so that nothing is lost and
+//! nothing is obeyed. Values may be any UTF-8 text on one line.
+
+use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::sink::{Outgoing, SinkError, SinkErrorKind};
+
+const EVENT_TYPE: HeaderName = HeaderName::from_static("Pillarbox-Event-Type");
+const SCHEMA_VERSION: HeaderName = HeaderName::from_static("Pillarbox-Schema-Version");
+const AGGREGATE_TYPE: HeaderName = HeaderName::from_static("Pillarbox-Aggregate-Type");
+const AGGREGATE_ID: HeaderName = HeaderName::from_static("Pillarbox-Aggregate-Id");
+const AGGREGATE_VERSION: HeaderName = HeaderName::from_static("Pillarbox-Aggregate-Version");
+const KEY: HeaderName = HeaderName::from_static("Pillarbox-Key");
+const CREATED_AT: HeaderName = HeaderName::from_static("Pillarbox-Created-At");
+const PROJECT_ID: HeaderName = HeaderName::from_static("Pillarbox-Project-Id");
+const USER_ID: HeaderName = HeaderName::from_static("Pillarbox-User-Id");
+
+const RESERVED: [&str; 2] = ["nats-", "pillarbox-"];
+
+pub(super) fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
+    let stored = &outgoing.event;
+    let event = &stored.event;
+    let mut map = HeaderMap::new();
+    // First, so that a producer's header can't take the place of one of ours.
+    for (name, text) in &event.headers {
+        map.insert(free_name(name)?, value(name, text)?);
+    }
+    map.insert(header::NATS_MESSAGE_ID, event.id.to_string());
+    if let Some(stream) = outgoing.stream.as_deref() {
+        map.insert(header::NATS_EXPECTED_STREAM, value("stream", stream)?);
+    }
+    map.insert(EVENT_TYPE, value("event_type", &event.event_type)?);
+    map.insert(SCHEMA_VERSION, HeaderValue::from(event.schema_version));
+    map.insert(AGGREGATE_TYPE, value("aggregate_type", &event.aggregate_type)?);
+    map.insert(AGGREGATE_ID, value("aggregate_id", &event.aggregate_id)?);
+    if let Some(version) = event.aggregate_version {
+        map.insert(AGGREGATE_VERSION, HeaderValue::from(version));
+    }
+    map.insert(KEY, value("partition_key", event.key())?);
+    map.insert(CREATED_AT, stored.created_at.to_string());
+    if let Some(project) = event.project_id.as_deref() {
+        map.insert(PROJECT_ID, value("project_id", project)?);
+    }
+    if let Some(user) = event.user_id.as_deref() {
+        map.insert(USER_ID, value("user_id", user)?);
+    }
+    Ok(map)
+}
+
+fn free_name(name: &str) -> Result<HeaderName, SinkError> {
+    let invalid = || {
+        SinkError::new(
+            SinkErrorKind::Invalid,
+            format!(
+                "{name:?} can't be a header's name: only visible ASCII characters without `:` are allowed"
+            ),
+        )
+    };
+    if name.is_empty() || name.bytes().any(|b| !b.is_ascii_graphic() || b == b':') {
+        return Err(invalid());
+    }
+    let reserved = |prefix: &&str| {
+        name.get(..prefix.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    if RESERVED.iter().any(|prefix| reserved(prefix)) {
+        return format!("X-{name}").parse().map_err(|_| invalid());
+    }
+    name.parse().map_err(|_| invalid())
+}
+
+fn value(of: &str, text: &str) -> Result<HeaderValue, SinkError> {
+    text.parse().map_err(|_| {
+        SinkError::new(
+            SinkErrorKind::Invalid,
+            format!("the value of {of} has a line break, which no NATS header can carry"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pillarbox::Event;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::StoredEvent;
+
+    fn outgoing(event: Event) -> Outgoing {
+        let stored = StoredEvent {
+            seq: 1,
+            lane: 0,
+            attempts: 0,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            event,
+        };
+        Outgoing {
+            event: Arc::new(stored),
+            stream: Some("SHOP".into()),
+        }
+    }
+
+    fn event() -> Event {
+        Event::new("shop.placed", "OrderPlaced", "order", "o-1")
+    }
+
+    #[test]
+    fn an_event_carries_its_fields_and_its_own_headers() {
+        let event = event()
+            .aggregate_version(3)
+            .project_id("p")
+            .user_id("Zoë")
+            .header("traceparent", "00-ab-cd-01")
+            .header("correlation-id", "größer");
+        let id = event.id.to_string();
+        let map = headers(&outgoing(event)).unwrap();
+        for (name, expected) in [
+            ("Nats-Msg-Id", id.as_str()),
+            ("Nats-Expected-Stream", "SHOP"),
+            ("Pillarbox-Event-Type", "OrderPlaced"),
+            ("Pillarbox-Schema-Version", "1"),
+            ("Pillarbox-Aggregate-Type", "order"),
+            ("Pillarbox-Aggregate-Id", "o-1"),
+            ("Pillarbox-Aggregate-Version", "3"),
+            ("Pillarbox-Key", "o-1"),
+            ("Pillarbox-Created-At", "1970-01-01T00:00:00Z"),
+            ("Pillarbox-Project-Id", "p"),
+            ("Pillarbox-User-Id", "Zoë"),
+            ("traceparent", "00-ab-cd-01"),
+            ("correlation-id", "größer"),
+        ] {
+            assert_eq!(map.get(name).map(HeaderValue::as_str), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_producer_can_not_command_the_server() {
+        let event = event()
+            .header("Nats-Rollup", "all")
+            .header("nats-ttl", "1s")
+            .header("Nats-Msg-Id", "other")
+            .header("Pillarbox-Key", "other");
+        let id = event.id.to_string();
+        let map = headers(&outgoing(event)).unwrap();
+        assert!(map.get("Nats-Rollup").is_none() && map.get("nats-ttl").is_none());
+        assert_eq!(map.get("X-Nats-Rollup").unwrap().as_str(), "all");
+        assert_eq!(map.get("X-nats-ttl").unwrap().as_str(), "1s");
+        assert_eq!(map.get("Nats-Msg-Id").unwrap().as_str(), id);
+        assert_eq!(map.get("Pillarbox-Key").unwrap().as_str(), "o-1");
+    }
+
+    #[test]
+    fn a_line_break_is_refused_wherever_it_stands() {
+        for bad in [
+            event().header("x", "a\r\nNats-Rollup: all"),
+            event().header("a\nb", "x"),
+            event().header("a:b", "x"),
+            event().header("größe", "x"),
+            event().partition_key("a\nb"),
+            event().user_id("a\rb"),
+        ] {
+            assert_eq!(headers(&outgoing(bad)).unwrap_err().kind, SinkErrorKind::Invalid);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(name in ".*", text in "(?s).*", key in "(?s).*") {
+            let _ = headers(&outgoing(event().header(name, text).partition_key(key)));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Applications: transactions that write events, commit early, late or never.
+
+use std::{sync::Arc, time::Duration};
+
+use pillarbox::Event;
+use pillarbox_relay::store::memory::MemoryStore;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+/// Writes for some time; returns the ids that were rolled back.
+///
+/// Two transactions that touch one key are one after the other, as the row they change makes them in a database.
+pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
+    let keys: Arc<Vec<Mutex<()>>> = Arc::new((0..rng.random_range(1..8)).map(|_| Mutex::new(())).collect());
+    let mut writers = Vec::new();
+    for _ in 0..rng.random_range(10..60) {
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..500))).await;
+        let (store, keys, seed) = (store.clone(), keys.clone(), rng.random());
+        writers.push(tokio::spawn(transaction(
+            store,
+            keys,
+            StdRng::seed_from_u64(seed),
+        )));
+    }
+    let mut rolled_back = Vec::new();
+    for writer in writers {
+        rolled_back.extend(writer.await.unwrap());
+    }
+    rolled_back
+}
+
+async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: StdRng) -> Vec<Uuid> {
+    // In the order of the keys: no deadlock.
+    let mut touched: Vec<usize> = (0..rng.random_range(1..4))
+        .map(|_| rng.random_range(0..keys.len()))
+        .collect();
+    touched.sort_unstable();
+    touched.dedup();
+    let mut locks = Vec::new();
+    for &key in &touched {
+        locks.push(keys[key].lock().await);
+    }
+    let mut transaction = store.begin();
+    let mut written = Vec::new();
+    for _ in 0..rng.random_range(1..4) {
+        let key = touched[rng.random_range(0..touched.len())];
+        let payload = match rng.random_range(0..20) {
+            0 => "\"poison\"".to_owned(),
+            1 => rng.random_range(1..4).to_string(),
+            2 => "9".to_owned(),
+            _ => "{}".to_owned(),
+        };
+        let event = Event::new("sim.x", "X", "thing", format!("key-{key}")).payload(payload);
+        written.push(event.id);
+        if rng.random_bool(0.1) {
+            assert!(transaction.enqueue(event.clone()));
+            assert!(!transaction.enqueue(event), "the same id twice");
+        } else {
+            assert!(transaction.enqueue(event));
+        }
+    }
+    let open_ms = if rng.random_bool(0.2) {
+        rng.random_range(0..10_000)
+    } else {
+        rng.random_range(0..50)
+    };
+    tokio::time::sleep(Duration::from_millis(open_ms)).await;
+    if rng.random_bool(0.2) {
+        return written;
+    }
+    transaction.commit();
+    Vec::new()
+}

@@ -1,0 +1,45 @@
+//! Runs a command beside a private PostgreSQL (fsync on) and NATS, whose URLs it finds in its environment, and stops
+//! them when it ends. Without a command, until interrupted.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pillarbox_testkit::servers::{Nats, Postgres, PostgresOptions};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let Some(postgres) = Postgres::start(PostgresOptions::default()).await else {
+        return Ok(ExitCode::from(2));
+    };
+    let Some(nats) = Nats::start().await else {
+        return Ok(ExitCode::from(2));
+    };
+    let variables = [
+        ("PILLARBOX_POSTGRES_URL", postgres.database().await),
+        ("PILLARBOX_NATS_URL", nats.url()),
+    ];
+    for (name, url) in &variables {
+        writeln!(std::io::stderr(), "{name}={url}")?;
+    }
+
+    let mut arguments = std::env::args_os().skip(1);
+    let Some(program) = arguments.next() else {
+        tokio::signal::ctrl_c().await?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .envs(variables)
+        .spawn()?;
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status?,
+            // The terminal interrupts the command too; the servers stay until it is through.
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    };
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
+}

@@ -1,0 +1,106 @@
+//! What people ask of a store, and what it tells about itself.
+
+use std::{sync::Arc, time::Duration};
+
+use pillarbox_relay::Settlement;
+
+use super::{StoreHarness, scene::*};
+
+pub async fn migrating_again_is_harmless(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let events = scene.stored("a", 3).await;
+    scene.park(&events[..2], LONG).await;
+    let admin = scene.harness.admin();
+    let again = admin.migrate().await.unwrap();
+    assert_eq!(again, admin.migrate().await.unwrap(), "nothing was left to do");
+    assert_eq!(scene.row(&events[0]).await.status, "failed");
+    assert_eq!(
+        ids(&drain(&mut scene.reader(), page(10)).await.events),
+        ids(&events[2..])
+    );
+    // The lanes are still held, under the same epochs.
+    scene.publish(&events[2..]).await;
+    assert!(!admin.migration_sql().is_empty());
+}
+
+pub async fn a_migrated_outbox_passes_its_check(harness: Arc<dyn StoreHarness>) {
+    harness.store().check().await.unwrap();
+    harness.another().check().await.unwrap();
+}
+
+pub async fn status_counts_each_state(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let admin = scene.harness.admin();
+    let empty = admin.status().await.unwrap();
+    assert_eq!(
+        (empty.pending, empty.failed, empty.held, empty.delayed, empty.dead),
+        (0, 0, 0, 0, 0)
+    );
+    assert_eq!(empty.oldest_age, None);
+    let events = scene.stored("a", 15).await;
+    assert_eq!(admin.status().await.unwrap().pending, 15);
+    scene
+        .settle(Settlement {
+            published: seqs(&events[..1]),
+            failed: vec![failed(&events[1], 1, LONG)],
+            held: events[2..4].iter().map(parked).collect(),
+            delayed: events[4..7].iter().map(|e| delayed(e, LONG)).collect(),
+            dead: events[7..11].iter().map(|e| dead(e, 1)).collect(),
+            ..Settlement::default()
+        })
+        .await;
+    let status = admin.status().await.unwrap();
+    assert_eq!((status.pending, status.failed, status.held), (4, 1, 2));
+    assert_eq!((status.delayed, status.dead), (3, 4));
+    let age = status.oldest_age.expect("something waits");
+    assert!(age < Duration::from_secs(60), "{age:?}");
+}
+
+pub async fn status_shows_relays_and_lanes(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    scene
+        .store
+        .release_lanes(scene.relay, &scene.held[..56])
+        .await
+        .unwrap();
+    let status = scene.harness.admin().status().await.unwrap();
+    assert_eq!(status.lanes_held, 200);
+    assert_eq!(status.relays.len(), 1);
+    let relay = &status.relays[0];
+    assert_eq!(
+        (relay.id, relay.name.as_str(), relay.lanes),
+        (scene.relay, "scene", 200)
+    );
+    assert!(relay.last_seen < Duration::from_secs(60), "{:?}", relay.last_seen);
+}
+
+pub async fn a_commit_ends_the_wait_early(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    if !scene.store.capabilities().notify {
+        return;
+    }
+    // Whatever was committed before has woken it by now.
+    scene.store.set_asleep(true).await.unwrap();
+    for _ in 0..5 {
+        scene.store.wait(Duration::from_millis(50)).await;
+    }
+    let store = scene.store.clone();
+    let sleeper = tokio::spawn(async move { store.wait(LONG).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    scene.commit_key("a", 1).await;
+    let woken = tokio::time::timeout(DEADLINE, sleeper).await;
+    woken.expect("a commit wakes a sleeping relay").unwrap();
+    scene.store.set_asleep(false).await.unwrap();
+}
+
+pub async fn statements_are_counted(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let events = scene.stored("a", 5).await;
+    let before = scene.store.statements();
+    scene.publish(&events).await;
+    assert_eq!(
+        scene.store.statements() - before,
+        1,
+        "a plain settlement is one statement"
+    );
+}

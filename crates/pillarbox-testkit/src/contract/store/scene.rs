@@ -1,0 +1,229 @@
+//! What most checks start from: an outbox, a relay that holds every lane, and short ways to write, read and settle.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pillarbox::{Event, Limits, lane::LANES};
+use pillarbox_relay::{
+    Settlement, Store, StoredEvent,
+    event::Unreadable,
+    settlement::{Dead, DeadReason, Delayed, Failed, Parked},
+    store::{Due, HeldLane, PageLimit, Reader, RelayId, Settled},
+};
+
+use super::{Row, StoreHarness};
+
+/// Longer than any check takes.
+pub const LONG: Duration = Duration::from_secs(120);
+/// How long anything may take that has to happen: generous, as machines differ.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+/// A lease or a delay short enough to wait for.
+pub const SHORT: Duration = Duration::from_millis(300);
+
+pub struct Scene {
+    pub harness: Arc<dyn StoreHarness>,
+    pub store: Arc<dyn Store>,
+    pub relay: RelayId,
+    /// All lanes.
+    pub held: Vec<HeldLane>,
+}
+
+/// Everything a reader had to give.
+#[derive(Default)]
+pub struct Drained {
+    pub events: Vec<StoredEvent>,
+    pub unreadable: Vec<Unreadable>,
+    pub decided: i64,
+    pub pages: usize,
+}
+
+impl Scene {
+    pub async fn new(harness: Arc<dyn StoreHarness>) -> Self {
+        let store = harness.store();
+        let relay = RelayId::now_v7();
+        store.heartbeat(relay, "scene", LONG, &[]).await.unwrap();
+        let held = store.take_lanes(relay, usize::from(LANES), LONG).await.unwrap();
+        assert_eq!(
+            held.len(),
+            usize::from(LANES),
+            "a fresh outbox has every lane to take"
+        );
+        Self {
+            harness,
+            store,
+            relay,
+            held,
+        }
+    }
+
+    /// Commits the events in one transaction.
+    pub async fn commit(&self, events: &[Event]) {
+        let mut tx = self.harness.begin().await;
+        tx.enqueue(&Limits::default(), events).await.unwrap();
+        tx.commit().await;
+    }
+
+    /// Commits `count` events of one key.
+    pub async fn commit_key(&self, key: &str, count: usize) -> Vec<Event> {
+        let events: Vec<Event> = (0..count).map(|_| event(key)).collect();
+        self.commit(&events).await;
+        events
+    }
+
+    /// Commits `count` events of one key, and reads them.
+    pub async fn stored(&self, key: &str, count: usize) -> Vec<StoredEvent> {
+        let mut reader = self.reader();
+        drain(&mut reader, page(100)).await;
+        let events = self.commit_key(key, count).await;
+        let read = drain(&mut reader, page(100)).await.events;
+        assert_eq!(ids(&read), written(&events));
+        read
+    }
+
+    pub fn reader(&self) -> Box<dyn Reader> {
+        self.store.reader(&self.held)
+    }
+
+    pub async fn settle(&self, settlement: Settlement) -> Settled {
+        self.store.settle(&self.held, &settlement).await.unwrap()
+    }
+
+    pub async fn publish(&self, events: &[StoredEvent]) {
+        let published = events.iter().map(|e| e.seq).collect();
+        self.settle(Settlement {
+            published,
+            ..Settlement::default()
+        })
+        .await;
+    }
+
+    /// The first fails with this delay, the others are held behind it.
+    pub async fn park(&self, events: &[StoredEvent], retry_in: Duration) {
+        self.settle(Settlement {
+            failed: vec![failed(&events[0], 1, retry_in)],
+            held: events[1..].iter().map(parked).collect(),
+            ..Settlement::default()
+        })
+        .await;
+    }
+
+    pub async fn due(&self) -> Due {
+        self.store.due(&self.held, page(100)).await.unwrap()
+    }
+
+    pub async fn row(&self, event: &StoredEvent) -> Row {
+        self.harness
+            .row(event.event.id)
+            .await
+            .expect("the event's row is there")
+    }
+
+    /// Waits until these and no others are due, in this order.
+    pub async fn until_due(&self, expected: &[StoredEvent]) {
+        let expected: Vec<_> = expected.iter().map(|e| e.event.id).collect();
+        eventually("they are due", || async {
+            let due = self.due().await;
+            due.events.iter().map(|e| e.event.event.id).collect::<Vec<_>>() == expected
+        })
+        .await;
+    }
+}
+
+/// Asks until the answer is yes, or panics after [`DEADLINE`].
+pub async fn eventually<F, Fut>(what: &str, mut asked: F)
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = bool>,
+{
+    let start = Instant::now();
+    while !asked().await {
+        assert!(
+            start.elapsed() < DEADLINE,
+            "waited {DEADLINE:?} in vain until {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// An event whose key is `key`.
+pub fn event(key: &str) -> Event {
+    Event::new("contract.tested", "Tested", "thing", key).payload(r#"{"n":1}"#)
+}
+
+/// Up to `events`, other limits out of the way.
+pub fn page(events: usize) -> PageLimit {
+    PageLimit {
+        events,
+        bytes: 64 * 1024 * 1024,
+        payload_bytes_max: 1024 * 1024,
+    }
+}
+
+/// Reads until nothing is new.
+pub async fn drain(reader: &mut Box<dyn Reader>, limit: PageLimit) -> Drained {
+    let mut all = Drained::default();
+    loop {
+        let page = reader.next(limit).await.unwrap();
+        assert!(page.events.len() <= limit.events, "a page keeps its limit");
+        assert!(page.decided >= all.decided, "decided never goes back");
+        all.decided = page.decided;
+        let empty = page.events.is_empty() && page.unreadable.is_empty();
+        all.events.extend(page.events);
+        all.unreadable.extend(page.unreadable);
+        if empty && !page.more {
+            return all;
+        }
+        all.pages += 1;
+        assert!(all.pages < 10_000, "a reader comes to an end");
+    }
+}
+
+pub fn ids(events: &[StoredEvent]) -> Vec<uuid::Uuid> {
+    events.iter().map(|e| e.event.id).collect()
+}
+
+pub fn written(events: &[Event]) -> Vec<uuid::Uuid> {
+    events.iter().map(|e| e.id).collect()
+}
+
+pub fn seqs(events: &[StoredEvent]) -> Vec<i64> {
+    events.iter().map(|e| e.seq).collect()
+}
+
+pub fn parked(event: &StoredEvent) -> Parked {
+    Parked {
+        seq: event.seq,
+        lane: event.lane,
+        key: event.event.key().to_owned(),
+    }
+}
+
+pub fn failed(event: &StoredEvent, attempts: u32, retry_in: Duration) -> Failed {
+    Failed {
+        parked: parked(event),
+        attempts,
+        error: "the broker said “no”: {\"code\": 500}".into(),
+        retry_in,
+    }
+}
+
+pub fn delayed(event: &StoredEvent, by: Duration) -> Delayed {
+    Delayed {
+        parked: parked(event),
+        available_at: jiff::Timestamp::now() + jiff::SignedDuration::try_from(by).unwrap(),
+    }
+}
+
+pub fn dead(event: &StoredEvent, attempts: u32) -> Dead {
+    Dead {
+        seq: event.seq,
+        lane: event.lane,
+        key: Some(event.event.key().to_owned()),
+        attempts,
+        reason: DeadReason::MaxRetriesExceeded,
+        error: "gave up".into(),
+    }
+}

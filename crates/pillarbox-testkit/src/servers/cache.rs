@@ -1,0 +1,53 @@
+//! Where downloaded servers are kept: outside the repository, one folder for each pinned version.
+//!
+//! `cargo xtask` fills this folder and the testkit looks into it; both compile this file, so they agree.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// The versions that are obtained. A changed pin is a new folder; the old one is left alone.
+pub(crate) const NATS_SERVER: &str = "2.15.1";
+pub(crate) const NATS_PY: &str = "2.16.0";
+pub(crate) const POSTGRES: [(u32, &str); 3] = [
+    (16, "16.14.0-beta.17"),
+    (17, "17.10.0-beta.17"),
+    (18, "18.4.0-beta.17"),
+];
+
+/// Root's home is closed to the user PostgreSQL has to run as, so root keeps its downloads where everybody can read.
+pub(crate) fn folder() -> PathBuf {
+    let set = |name| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    match (set("XDG_CACHE_HOME"), set("HOME")) {
+        (Some(cache), _) => cache.join("pillarbox"),
+        (None, Some(home)) if !running_as_root() => home.join(".cache/pillarbox"),
+        _ => PathBuf::from("/var/cache/pillarbox"),
+    }
+}
+
+pub(crate) fn running_as_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0)
+}
+
+/// The folder that holds `initdb` and `postgres` of a downloaded major version.
+pub(crate) fn postgres_bin(major: u32) -> Option<PathBuf> {
+    let (_, version) = POSTGRES.iter().find(|(known, _)| *known == major)?;
+    Some(folder().join(format!("postgres-{version}/native/bin")))
+}
+
+/// The private Python environment with nats-server and nats-py in it.
+pub(crate) fn python_environment() -> PathBuf {
+    folder().join(format!("python-nats-server-{NATS_SERVER}-nats-py-{NATS_PY}"))
+}
+
+pub(crate) fn nats_server() -> PathBuf {
+    python_environment().join("bin/nats-server")
+}
+
+pub(crate) fn python() -> PathBuf {
+    python_environment().join("bin/python")
+}

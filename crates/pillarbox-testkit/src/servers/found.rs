@@ -1,0 +1,100 @@
+//! Where a server's binary is: named by the environment, in the cache, or installed on the machine. And what is said
+//! when it is nowhere.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::cache;
+
+/// The variable that names a Python with nats-py in it.
+pub const PYTHON: &str = "PILLARBOX_PYTHON";
+
+/// The folder with `initdb` and `postgres` of that major version.
+pub(super) fn postgres(major: u32) -> Option<PathBuf> {
+    let complete = |bin: &PathBuf| bin.join("initdb").is_file() && bin.join("postgres").is_file();
+    let installed = PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"));
+    [
+        named(&format!("PILLARBOX_POSTGRES_{major}")),
+        cache::postgres_bin(major),
+        Some(installed),
+    ]
+    .into_iter()
+    .flatten()
+    .find(complete)
+    .or_else(|| skip(&format!("PostgreSQL {major}")))
+}
+
+pub(super) fn nats_server() -> Option<PathBuf> {
+    executable("PILLARBOX_NATS_SERVER", Some(cache::nats_server()), "nats-server")
+        .or_else(|| skip("nats-server"))
+}
+
+pub(super) fn pgbouncer() -> Option<PathBuf> {
+    executable(
+        "PILLARBOX_PGBOUNCER",
+        Some(PathBuf::from("/usr/sbin/pgbouncer")),
+        "pgbouncer",
+    )
+    .or_else(|| skip("PgBouncer"))
+}
+
+/// A Python interpreter that can import nats-py.
+pub fn python() -> Option<PathBuf> {
+    [named(PYTHON), Some(cache::python())]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
+        .or_else(|| skip("nats-py"))
+}
+
+fn executable(variable: &str, usual: Option<PathBuf>, program: &str) -> Option<PathBuf> {
+    let on_path = env::var_os("PATH")
+        .map(|path| {
+            env::split_paths(&path)
+                .map(|folder| folder.join(program))
+                .collect::<Vec<_>>()
+        })
+        .unwrap_or_default();
+    named(variable)
+        .into_iter()
+        .chain(usual)
+        .chain(on_path)
+        .find(|path| path.is_file())
+}
+
+fn named(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// Says that a test can't run because `what` is missing, and answers `None`.
+///
+/// # Panics
+/// Where `CI=true`: there, what is missing is a failure.
+pub fn skip<T>(what: &str) -> Option<T> {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let line = format!("SKIPPED: {test}: {what} is not here (run cargo xtask test, which installs it)\n");
+    if env::var("CI").is_ok_and(|ci| ci == "true") {
+        panic!("{}", line.trim_end());
+    }
+    // Written past the test harness's capture, which hides what a passing test prints.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(file) = named("PILLARBOX_SKIPS") {
+        note(&file, &line);
+    }
+    None
+}
+
+fn note(file: &Path, line: &str) {
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        panic!("cannot note a skip in {}: {error}", file.display());
+    }
+}

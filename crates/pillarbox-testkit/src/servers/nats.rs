@@ -1,0 +1,127 @@
+//! NATS with JetStream, file storage in a private folder.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::found;
+use super::postgres::blocking;
+use super::service::{Service, on_a_free_port, signal};
+
+/// A running nats-server, or one that was stopped and can come back on the same port with the same streams.
+pub struct Nats {
+    server: Arc<Mutex<Server>>,
+    port: u16,
+}
+
+struct Server {
+    binary: PathBuf,
+    service: Service,
+    port: u16,
+}
+
+impl Nats {
+    /// Starts a server. `None`: it is not installed.
+    pub async fn start() -> Option<Self> {
+        let binary = found::nats_server()?;
+        let server = blocking(move || {
+            let mut server = Server {
+                binary,
+                service: Service::new("nats", None, "KILL")?,
+                port: 0,
+            };
+            on_a_free_port(|port| {
+                server.port = port;
+                server.start()
+            })?;
+            Ok(server)
+        })
+        .await;
+        Some(Self {
+            port: server.port,
+            server: Arc::new(Mutex::new(server)),
+        })
+    }
+
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// An orderly end.
+    pub async fn stop(&mut self) {
+        self.with(|server| server.service.end("TERM")).await;
+    }
+
+    /// `kill -9`.
+    pub async fn kill(&mut self) {
+        self.with(|server| server.service.end("KILL")).await;
+    }
+
+    /// After [`stop`](Self::stop) or [`kill`](Self::kill): the same port, the same streams.
+    pub async fn start_again(&mut self) {
+        self.with(Server::start).await;
+    }
+
+    pub async fn restart(&mut self) {
+        self.with(|server| server.service.end("TERM").and_then(|()| server.start()))
+            .await;
+    }
+
+    /// Freezes the server: connections stay open and nothing answers.
+    pub async fn pause(&mut self) {
+        self.with(|server| signal("STOP", &server.service.pid().into_iter().collect::<Vec<_>>()))
+            .await;
+    }
+
+    /// Ends a [`pause`](Self::pause).
+    pub async fn resume(&mut self) {
+        self.with(|server| signal("CONT", &server.service.pid().into_iter().collect::<Vec<_>>()))
+            .await;
+    }
+
+    async fn with(&self, act: impl FnOnce(&mut Server) -> Result<()> + Send + 'static) {
+        let server = Arc::clone(&self.server);
+        blocking(move || act(&mut server.lock().unwrap_or_else(PoisonError::into_inner))).await;
+    }
+}
+
+impl Server {
+    fn start(&mut self) -> Result<()> {
+        // The name tells our server from a stranger that took the port first.
+        let name = format!("pillarbox-{}", uuid::Uuid::now_v7());
+        let mut command = self.service.command(&self.binary);
+        command.args([
+            "-js",
+            "-a",
+            "127.0.0.1",
+            "-p",
+            &self.port.to_string(),
+            "-n",
+            &name,
+            "-sd",
+        ]);
+        command.arg(self.service.folder());
+        let port = self.port;
+        self.service.spawn(command)?;
+        // The port opens after JetStream has recovered its streams.
+        self.service
+            .wait_until(|_| greeting(port).is_some_and(|info| info.contains(&name)))
+    }
+}
+
+/// The first line a NATS server sends to whoever connects.
+fn greeting(port: u16) -> Option<String> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).ok()?;
+    line.starts_with("INFO ").then_some(line)
+}

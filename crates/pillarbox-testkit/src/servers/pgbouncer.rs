@@ -1,0 +1,66 @@
+//! PgBouncer in front of a PostgreSQL, pooling by transaction.
+
+use std::fs;
+use std::net::TcpStream;
+
+use super::found;
+use super::postgres::{Postgres, blocking};
+use super::service::{Account, Service, on_a_free_port};
+
+/// A running PgBouncer. Every database of the server behind it can be reached through it.
+pub struct Pgbouncer {
+    _service: Service,
+    port: u16,
+}
+
+impl Pgbouncer {
+    /// Starts one. `None`: it is not installed.
+    pub async fn start(behind: &Postgres) -> Option<Self> {
+        let binary = found::pgbouncer()?;
+        let behind = behind.port();
+        let bouncer = blocking(move || {
+            on_a_free_port(|port| {
+                let mut service = Service::new("pgbouncer", Account::unprivileged()?, "KILL")?;
+                let folder = service.folder().to_owned();
+                fs::write(folder.join("users"), "\"postgres\" \"\"\n")?;
+                fs::write(
+                    folder.join("pgbouncer.ini"),
+                    configuration(behind, port, &folder.display().to_string()),
+                )?;
+                let mut command = service.command(&binary);
+                command.arg(folder.join("pgbouncer.ini"));
+                service.spawn(command)?;
+                service.wait_until(|service| {
+                    service.end_of_log().contains("process up")
+                        && TcpStream::connect(("127.0.0.1", port)).is_ok()
+                })?;
+                Ok(Self {
+                    _service: service,
+                    port,
+                })
+            })
+        })
+        .await;
+        Some(bouncer)
+    }
+
+    /// The same database, through the pooler.
+    pub fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Turns the URL of a database on the server behind into its URL through the pooler.
+    pub fn through(&self, url: &str) -> String {
+        self.url_of(url.rsplit('/').next().unwrap_or("postgres"))
+    }
+}
+
+fn configuration(behind: u16, port: u16, folder: &str) -> String {
+    format!(
+        "[databases]\n* = host=127.0.0.1 port={behind}\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+         auth_type = trust\nauth_file = {folder}/users\npool_mode = transaction\n\
+         max_client_conn = 200\ndefault_pool_size = 20\n\
+         ignore_startup_parameters = extra_float_digits\n"
+    )
+}

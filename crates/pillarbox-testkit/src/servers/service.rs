@@ -1,0 +1,259 @@
+//! One server process in its private folder.
+//!
+//! The process is ended and the folder removed when the [`Service`] is dropped. A test process can also die without
+//! dropping anything (a static, an abort, `kill -9`): so beside every server waits a small shell, the caretaker, whose
+//! standard input only the test process holds open. When that ends, the caretaker ends the server and removes the folder.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cache;
+
+/// How often a state that sends no signal is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A server that takes longer than this to start or to stop is broken. The machine may be very busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `$1` is the folder, `$2` the signal that ends the server. A pid is only believed while its command line names the
+/// folder, so that a reused pid is left alone.
+const CARETAKER: &str = r#"
+trap '' INT TERM HUP
+while read -r _; do :; done
+pid=$(cat "$1/server.pid" 2>/dev/null) || pid=
+ours() { [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$1"; }
+if ours "$1"; then
+    kill -s CONT "$pid"; kill -s "$2" "$pid"; looks=0
+    while ours "$1" && [ $looks -lt 200 ]; do sleep 0.05; looks=$((looks + 1)); done
+    ours "$1" && kill -s KILL "$pid"
+fi
+rm -rf "$1"
+"#;
+
+pub(super) struct Service {
+    folder: PathBuf,
+    account: Option<Account>,
+    child: Option<Child>,
+    caretaker: Child,
+    last_signal: &'static str,
+}
+
+/// The user a server runs as when we are root and it refuses to be.
+#[derive(Clone, Copy)]
+pub(super) struct Account {
+    user: u32,
+    group: u32,
+}
+
+impl Account {
+    /// The account servers run as that refuse to run as root; `None` when we are not root and need no other.
+    pub(super) fn unprivileged() -> Result<Option<Self>> {
+        if !cache::running_as_root() {
+            return Ok(None);
+        }
+        for name in ["postgres", "nobody"] {
+            if let (Some(user), Some(group)) = (id("-u", name), id("-g", name)) {
+                return Ok(Some(Self { user, group }));
+            }
+        }
+        bail!("PostgreSQL refuses to run as root, and there is neither a user `postgres` nor `nobody`")
+    }
+}
+
+fn id(which: &str, name: &str) -> Option<u32> {
+    let answer = Command::new("id")
+        .args([which, name])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    String::from_utf8(answer.stdout).ok()?.trim().parse().ok()
+}
+
+impl Service {
+    /// A new folder under the system's temporary one, owned by `account`. `last_signal` ends the server at the very end,
+    /// when its data no longer matters.
+    pub(super) fn new(name: &str, account: Option<Account>, last_signal: &'static str) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("pillarbox-{name}-"))
+            .tempdir()?;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+        if let Some(account) = account {
+            chown(folder.path(), Some(account.user), Some(account.group))?;
+        }
+        let caretaker = Command::new("sh")
+            .args(["-c", CARETAKER, "pillarbox-caretaker"])
+            .arg(folder.path())
+            .arg(last_signal)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/")
+            .process_group(0)
+            .spawn()
+            .context("cannot start sh")?;
+        Ok(Self {
+            folder: folder.keep(),
+            account,
+            child: None,
+            caretaker,
+            last_signal,
+        })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A command that will run in the folder, as the account the folder belongs to.
+    pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        if let Some(account) = self.account {
+            command.uid(account.user).gid(account.group);
+        }
+        command
+    }
+
+    /// Starts the server in a process group of its own, so that an interrupt from the keyboard reaches only the tests.
+    pub(super) fn spawn(&mut self, mut command: Command) -> Result<()> {
+        ensure!(
+            self.child.is_none(),
+            "the server in {} runs already",
+            self.folder.display()
+        );
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))?;
+        let child = command
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        let pid = child.id();
+        self.child = Some(child);
+        fs::write(self.folder.join("server.pid"), pid.to_string())?;
+        Ok(())
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Waits until `ready` says so. Fails as soon as the process has ended.
+    pub(super) fn wait_until(&mut self, mut ready: impl FnMut(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !ready(self) {
+            let Some(child) = &mut self.child else {
+                bail!("the server is not running")
+            };
+            if let Some(status) = child.try_wait()? {
+                self.forget();
+                bail!(
+                    "the server ended while it started ({status}):\n{}",
+                    self.end_of_log()
+                );
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the server is not ready after {PATIENCE:?}:\n{}",
+                self.end_of_log()
+            );
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Sends the signal and waits until the process has ended.
+    pub(super) fn end(&mut self, name: &str) -> Result<()> {
+        let Some(pid) = self.pid() else {
+            bail!("the server is stopped already")
+        };
+        signal(name, &[pid])?;
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(child) = &mut self.child {
+            if child.try_wait()?.is_some() {
+                self.forget();
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the server goes on after SIG{name}:\n{}",
+                self.end_of_log()
+            );
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.child = None;
+        let _ = fs::remove_file(self.folder.join("server.pid"));
+    }
+
+    pub(super) fn end_of_log(&self) -> String {
+        let log = fs::read(self.folder.join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(4000)..]).into_owned()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = signal("CONT", &[pid]);
+            if self.end(self.last_signal).is_err()
+                && let Some(child) = &mut self.child
+            {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+        self.forget();
+        drop(self.caretaker.stdin.take());
+        let _ = self.caretaker.wait();
+    }
+}
+
+/// The shell's own `kill`: present on every machine, and it needs no unsafe code here.
+pub(super) fn signal(name: &str, pids: &[u32]) -> Result<()> {
+    let sent = Command::new("sh")
+        .args(["-c", r#"signal=$1; shift; kill -s "$signal" "$@""#, "sh", name])
+        .args(pids.iter().map(u32::to_string))
+        .output()?;
+    ensure!(
+        sent.status.success(),
+        "cannot send SIG{name} to {pids:?}: {}",
+        String::from_utf8_lossy(&sent.stderr)
+    );
+    Ok(())
+}
+
+/// A port nobody listens on, from below the range that Linux gives to outgoing connections: a port out of that range can
+/// be taken by the very clients that keep trying to reach a stopped server, and then it can't come back.
+pub fn free_port() -> u16 {
+    loop {
+        let port = rand::random_range(20_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Starts on a free port, again on another when somebody else was quicker to take it.
+pub(super) fn on_a_free_port<T>(mut start: impl FnMut(u16) -> Result<T>) -> Result<T> {
+    let mut left = 4;
+    loop {
+        match start(free_port()) {
+            Err(error) if left > 0 && format!("{error:#}").contains("address already in use") => left -= 1,
+            Err(error) if left > 0 && format!("{error:#}").contains("Address already in use") => left -= 1,
+            other => return other,
+        }
+    }
+}

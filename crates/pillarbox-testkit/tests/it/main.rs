@@ -1,0 +1,3 @@
+//! What the other tests stand on, tried on the real servers.
+
+mod servers;

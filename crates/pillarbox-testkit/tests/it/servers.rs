@@ -1,0 +1,161 @@
+use std::path::Path;
+use std::time::Duration;
+
+use pillarbox_testkit::servers::{self, Nats, Pgbouncer, Postgres, PostgresOptions};
+use sqlx::{Connection, PgConnection};
+
+async fn connect(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.unwrap()
+}
+
+async fn number(connection: &mut PgConnection, query: &'static str) -> i64 {
+    sqlx::query_scalar(query).fetch_one(connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_database_of_the_shared_postgres_is_new_and_empty() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let (first, second) = (postgres.database().await, postgres.database().await);
+    assert_ne!(first, second);
+    sqlx::query("create table only_here (id int)")
+        .execute(&mut connect(&first).await)
+        .await
+        .unwrap();
+    let tables = "select count(*) from pg_tables where schemaname = 'public'";
+    assert_eq!(number(&mut connect(&first).await, tables).await, 1);
+    assert_eq!(number(&mut connect(&second).await, tables).await, 0);
+}
+
+#[tokio::test]
+async fn postgres_runs_in_the_version_asked_for_and_keeps_what_it_committed() {
+    let options = PostgresOptions::default().set("work_mem", "7MB");
+    let version = options.version;
+    let Some(mut postgres) = Postgres::start(options).await else {
+        return;
+    };
+    let mut connection = connect(&postgres.url()).await;
+    let running = number(
+        &mut connection,
+        "select current_setting('server_version_num')::bigint / 10000",
+    )
+    .await;
+    assert_eq!(running, i64::from(version));
+    for (name, wanted) in [("fsync", "on"), ("wal_level", "logical"), ("work_mem", "7MB")] {
+        let set: String = sqlx::query_scalar("select current_setting($1)")
+            .bind(name)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        assert_eq!(set, wanted, "{name}");
+    }
+
+    sqlx::query("create table kept as select 42::bigint as answer")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    postgres.kill().await;
+    assert!(PgConnection::connect(&postgres.url()).await.is_err());
+    postgres.start_again().await;
+    postgres.restart().await;
+    assert_eq!(
+        number(&mut connect(&postgres.url()).await, "select answer from kept").await,
+        42
+    );
+}
+
+#[tokio::test]
+async fn a_paused_postgres_answers_nobody_until_it_is_resumed() {
+    let Some(mut postgres) = Postgres::start(PostgresOptions::default()).await else {
+        return;
+    };
+    let mut connection = connect(&postgres.url()).await;
+    postgres.pause().await;
+    let mut answer = tokio::spawn(async move { number(&mut connection, "select 1::bigint").await });
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), &mut answer)
+            .await
+            .is_err()
+    );
+    postgres.resume().await;
+    assert_eq!(answer.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn nats_comes_back_on_its_port_with_its_streams() {
+    let Some(mut nats) = Nats::start().await else {
+        return;
+    };
+    let publish = async |text: &'static str| {
+        let jetstream = async_nats::jetstream::new(async_nats::connect(nats.url()).await.unwrap());
+        let config = async_nats::jetstream::stream::Config {
+            name: "KEPT".to_owned(),
+            subjects: vec!["kept.>".to_owned()],
+            ..Default::default()
+        };
+        jetstream.get_or_create_stream(config).await.unwrap();
+        jetstream
+            .publish("kept.it", text.into())
+            .await
+            .unwrap()
+            .await
+            .unwrap()
+            .sequence
+    };
+    assert_eq!(publish("first").await, 1);
+    nats.kill().await;
+    assert!(async_nats::connect(nats.url()).await.is_err());
+    nats.start_again().await;
+    nats.restart().await;
+    let jetstream = async_nats::jetstream::new(async_nats::connect(nats.url()).await.unwrap());
+    assert_eq!(
+        jetstream
+            .get_stream("KEPT")
+            .await
+            .unwrap()
+            .cached_info()
+            .state
+            .messages,
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_session_through_the_pooler_reaches_the_same_database() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let Some(pooler) = Pgbouncer::start(postgres).await else {
+        return;
+    };
+    let url = postgres.database().await;
+    sqlx::query("create table seen as select 7::bigint as n")
+        .execute(&mut connect(&url).await)
+        .await
+        .unwrap();
+    assert_ne!(pooler.through(&url), url);
+    let mut pooled = connect(&pooler.through(&url)).await;
+    let seen: i64 = sqlx::query_scalar("select n from seen")
+        .persistent(false)
+        .fetch_one(&mut pooled)
+        .await
+        .unwrap();
+    assert_eq!(seen, 7);
+}
+
+#[tokio::test]
+async fn a_dropped_server_leaves_no_process_and_no_folder() {
+    let Some(postgres) = Postgres::start(PostgresOptions::default()).await else {
+        return;
+    };
+    let mut connection = connect(&postgres.url()).await;
+    let data: String = sqlx::query_scalar("show data_directory")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(Path::new(&data).exists());
+    drop(postgres);
+    assert!(!Path::new(&data).parent().unwrap().exists());
+    assert!(sqlx::query("select 1").execute(&mut connection).await.is_err());
+}

