@@ -1,1 +1,54 @@
-fn main() {}
+//! The `pillarbox` command. Reads its arguments and its configuration, and leaves the work to `pillarbox-relay`.
+//!
+//! Data goes to stdout and everything else to stderr. It exits 0 when done, 1 when the answer is no, 2 on an error.
+
+mod bench;
+mod cli;
+mod command;
+mod config;
+mod demo;
+mod http;
+mod logging;
+mod output;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    cli::{Cli, Command},
+    output::{Answer, Context},
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let context = Context::new(cli.global);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output::failed(&anyhow::anyhow!("can't start: {error}")),
+    };
+    let result = runtime.block_on(dispatch(cli.command, &context));
+    // A blocked read of stdin must not keep the process alive.
+    runtime.shutdown_background();
+    match result {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        Err(error) => output::failed(&error),
+    }
+}
+
+async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer> {
+    match command {
+        Command::Demo(args) => demo::run(args, context).await,
+        Command::Run(args) => command::run::run(args, context).await,
+        Command::Migrate(args) => command::migrate::run(args, context).await,
+        Command::Enqueue(args) => command::enqueue::run(*args, context).await,
+        Command::Status(args) => command::status::run(args, context).await,
+        Command::Tail(args) => command::tail::run(args, context).await,
+        Command::Streams(args) => command::streams::run(args, context).await,
+        Command::Config(args) => command::config::run(args, context),
+        Command::Bench(args) => bench::run(args, context).await,
+        Command::Completions(args) => command::completions::run(args),
+    }
+}

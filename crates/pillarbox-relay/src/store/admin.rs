@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use pillarbox::{Enqueued, Event, Limits};
 use serde::Serialize;
 
-use super::StoreError;
+use super::{StoreError, StoreErrorKind};
+use crate::event::StoredEvent;
 
 /// How an outbox stands. Counting costs what is unsettled, not what was ever delivered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -37,6 +38,14 @@ pub struct RelayStatus {
     pub last_seen: Duration,
 }
 
+/// A committed event as it stands, delivered or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recent {
+    pub event: StoredEvent,
+    /// `pending`, `published`, `failed`, `held`, `delayed` or `dead`.
+    pub status: String,
+}
+
 /// Administration of a store. Apart from [`super::Store`] so that the engine's contract stays small.
 #[async_trait]
 pub trait Admin: Send + Sync + 'static {
@@ -47,6 +56,14 @@ pub trait Admin: Send + Sync + 'static {
     async fn migrate(&self) -> Result<Vec<String>, StoreError>;
 
     async fn status(&self) -> Result<StoreStatus, StoreError>;
+
+    /// The latest committed events, at most `count`, in the order of their seq. A row that can't be read is left out.
+    async fn recent(&self, _count: usize) -> Result<Vec<Recent>, StoreError> {
+        Err(StoreError::new(
+            StoreErrorKind::Refused,
+            "this database can't list its latest events",
+        ))
+    }
 
     /// Writes events in one transaction of its own: for the command line and the HTTP API.
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError>;

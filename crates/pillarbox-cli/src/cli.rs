@@ -1,0 +1,86 @@
+//! The arguments every command shares, and the list of commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{bench, command, config::Sources, demo};
+
+/// Delivers the events a database committed.
+///
+/// An application writes its data and an event in one transaction. After the commit Pillarbox carries the event to
+/// NATS JetStream or an HTTP stream: never lost, at least once, in order per key. What was rolled back is never seen.
+///
+/// See it work, with nothing installed:
+///   pillarbox demo
+///
+/// Use it:
+///   pillarbox --database postgres://app@127.0.0.1/shop migrate
+///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 run
+#[derive(Parser)]
+#[command(name = "pillarbox", version, verbatim_doc_comment, after_long_help = AFTER)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER: &str = "\
+Configuration: --config FILE, else $PILLARBOX_CONFIG, else ./pillarbox.yaml if it is there, else the defaults.
+A variable overrides a key, two underscores going one level down: PILLARBOX_OUTBOX__DATABASE__URL.
+Exit codes: 0 done, 1 the answer is no, 2 an error. Data is on stdout, everything else on stderr.";
+
+#[derive(Args, Clone, Default)]
+pub(crate) struct Global {
+    /// The configuration file [default: ./pillarbox.yaml if it is there]
+    #[arg(long, global = true, value_name = "FILE", env = "PILLARBOX_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The database with the outbox: postgres://user@host/database or sqlite:path
+    #[arg(long, global = true, value_name = "URL")]
+    pub database: Option<String>,
+    /// One sink for everything: nats://host:port, http-stream:, stdout: or null:
+    #[arg(long, global = true, value_name = "URL")]
+    pub sink: Option<String>,
+    /// Print JSON on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to log on stderr: error, warn, info, debug, trace, or a filter such as pillarbox_relay=debug
+    #[arg(long, global = true, value_name = "FILTER", env = "PILLARBOX_LOG")]
+    pub log: Option<String>,
+    /// How the log looks
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+impl Global {
+    pub(crate) fn sources(&self) -> Sources {
+        Sources {
+            file: self.config.clone(),
+            database: self.database.clone(),
+            sink: self.sink.clone(),
+            listen: None,
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Demo(demo::Args),
+    Run(command::run::Args),
+    Migrate(command::migrate::Args),
+    Enqueue(Box<command::enqueue::Args>),
+    Status(command::status::Args),
+    Tail(command::tail::Args),
+    Streams(command::streams::Args),
+    Config(command::config::Args),
+    Bench(bench::Args),
+    Completions(command::completions::Args),
+}

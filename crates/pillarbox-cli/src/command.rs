@@ -1,0 +1,10 @@
+//! The commands, one file each.
+
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod enqueue;
+pub(crate) mod migrate;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod streams;
+pub(crate) mod tail;

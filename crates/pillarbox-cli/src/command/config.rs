@@ -1,0 +1,80 @@
+//! `pillarbox config check|schema`
+
+use anyhow::Result;
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::{
+    config::{self, Invalid},
+    output::{Answer, Context, tell},
+};
+
+/// Check the configuration, or print its schema
+///
+///   pillarbox config check                     # what is in force, secrets masked; exit 1 if something is wrong
+///   pillarbox config schema > pillarbox.schema.json   # for an editor
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say what is wrong, or print what is in force (file, environment and flags together; secrets masked)
+    ///
+    /// Nothing is connected to. Exits 0 when the configuration is fine and 1 when it is not.
+    ///
+    /// Example:
+    ///   PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE=500 pillarbox --config pillarbox.yaml config check
+    #[command(verbatim_doc_comment)]
+    Check,
+    /// Print the configuration's JSON Schema
+    ///
+    /// Example:
+    ///   pillarbox config schema > pillarbox.schema.json
+    #[command(verbatim_doc_comment)]
+    Schema,
+}
+
+pub(crate) fn run(args: Args, context: &Context) -> Result<Answer> {
+    match args.command {
+        Command::Schema => {
+            context.print(&serde_json::to_string_pretty(&config::json_schema())?)?;
+            Ok(Answer::Yes)
+        }
+        Command::Check => check(context),
+    }
+}
+
+fn check(context: &Context) -> Result<Answer> {
+    let checked = config::load(&context.sources()).and_then(|loaded| loaded.settings().map(|_| loaded));
+    let loaded = match checked {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let problems: Vec<String> = match error.downcast_ref::<Invalid>() {
+                Some(Invalid(problems)) => problems.iter().map(ToString::to_string).collect(),
+                None => vec![format!("{error:#}")],
+            };
+            if context.json {
+                context.print_json(&json!({ "valid": false, "problems": problems }))?;
+            }
+            for problem in problems {
+                context.say(&context.bad(&problem));
+            }
+            return Ok(Answer::No);
+        }
+    };
+    let (text, value) = config::in_force(&loaded.config)?;
+    if context.json {
+        context.print_json(&json!({ "valid": true, "file": loaded.file, "config": value }))?;
+    } else {
+        match &loaded.file {
+            Some(file) => tell(&format!("{} is fine. In force:", file.display())),
+            None => tell("There is no configuration file. In force:"),
+        }
+        context.print(text.trim_end())?;
+    }
+    Ok(Answer::Yes)
+}

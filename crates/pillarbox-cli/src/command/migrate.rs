@@ -1,0 +1,53 @@
+//! `pillarbox migrate`
+
+use anyhow::{Result, anyhow};
+use serde_json::json;
+
+use crate::output::{Answer, Context, open_store};
+
+/// Make the outbox's tables, or bring them up to date
+///
+/// Running it again changes nothing. Those who run their migrations themselves take the SQL:
+///
+///   pillarbox --database postgres://app@127.0.0.1/shop migrate
+///   pillarbox --database postgres://app@127.0.0.1/shop migrate --print > migrations/0042_outbox.sql
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Print the SQL instead of running it; the database is not connected to
+    #[arg(long)]
+    print: bool,
+}
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
+    context.log("warn")?;
+    let settings = context.settings()?;
+    let open = open_store(&settings)?;
+    if args.print {
+        let sql = open.admin.migration_sql();
+        if context.json {
+            context.print_json(&json!({ "sql": sql }))?;
+        } else {
+            context.print(sql.trim_end())?;
+        }
+        return Ok(Answer::Yes);
+    }
+    let done = open
+        .admin
+        .migrate()
+        .await
+        .map_err(|error| anyhow!(error.chain()))?;
+    if context.json {
+        context.print_json(&json!({ "done": done }))?;
+    } else {
+        for line in &done {
+            context.print(line)?;
+        }
+        context.say(if done.is_empty() {
+            "Everything was up to date."
+        } else {
+            "The outbox is ready."
+        });
+    }
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,160 @@
+//! `pillarbox run`
+
+mod sinks;
+mod summary;
+mod wait;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::{Result, anyhow};
+use pillarbox_relay::{Relay, engine::RelayError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{self, Settings},
+    http,
+    output::{Answer, Context, open_store, tell},
+};
+
+/// Carry committed events to their sinks, until told to stop
+///
+///   pillarbox --config pillarbox.yaml run
+///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 run --migrate
+///
+/// Without any configuration it keeps its outbox in ./pillarbox.db (SQLite) and serves what is delivered at
+/// http://127.0.0.1:7420/v1/stream.
+///
+/// A database or a sink that is away makes it wait, and it says so. Run several on one database and they share the
+/// work. SIGTERM and Ctrl-C finish what is in flight, hand the work over and exit 0; a second one ends at once.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Make the outbox's tables if they are missing
+    #[arg(long)]
+    migrate: bool,
+    /// Make the streams of the configuration, or change them, as `streams apply` does
+    #[arg(long)]
+    apply_streams: bool,
+    /// Where to serve HTTP, a loopback address [default: 127.0.0.1:7420]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "no_http")]
+    listen: Option<SocketAddr>,
+    /// Serve no HTTP
+    #[arg(long)]
+    no_http: bool,
+}
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
+    context.log("info")?;
+    let mut sources = context.sources();
+    sources.listen = args.listen.map(|listen| listen.to_string());
+    let settings = config::settings(&sources)?;
+    let signals = Signals::start()?;
+    let open = open_store(&settings)?;
+    let sinks = sinks::open(&settings)?;
+    let server = if args.no_http {
+        None
+    } else {
+        let listener = http::bind(settings.listen).await?;
+        let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
+        let api = Arc::new(http::Api::new(open.admin.clone(), hub, settings.health_checks));
+        context.say(&format!("Serving http://{}/", listener.local_addr()?));
+        Some((http::serve(listener, api.clone()), api))
+    };
+
+    let migrate = args.migrate || settings.default_database;
+    let ready = async {
+        wait::for_store(&open, &settings, migrate, context).await?;
+        sinks::streams(&settings, args.apply_streams, context).await
+    };
+    let streams = tokio::select! {
+        ready = ready => ready?,
+        () = signals.first.cancelled() => {
+            context.say("Stopped before the start.");
+            return Ok(Answer::Yes);
+        }
+    };
+    if let Some(problem) = streams {
+        return Err(problem);
+    }
+
+    let started = std::time::Instant::now();
+    let relay = Relay {
+        store: open.store.clone(),
+        sinks: sinks
+            .iter()
+            .map(|(name, sink)| (name.clone(), sink.sink.clone()))
+            .collect(),
+        routes: settings.routes.clone(),
+        options: settings.relay.clone(),
+    }
+    .start();
+    let (id, progress) = (relay.id, relay.progress.clone());
+    if let Some((_, api)) = &server {
+        api.relay_started(id, progress.clone());
+    }
+    say_started(&settings, context);
+    let stop = relay.stopper();
+    let mut finished = std::pin::pin!(relay.finished());
+    let ended: Result<(), RelayError> = tokio::select! {
+        ended = &mut finished => ended,
+        () = signals.first.cancelled() => {
+            context.say("Stopping: finishing what is in flight. Once more ends at once.");
+            stop.cancel();
+            finished.await
+        }
+    };
+    if let Some((server, api)) = server {
+        api.close();
+        server.stop().await;
+    }
+    summary::print(
+        id,
+        &progress.report(),
+        open.store.statements(),
+        started.elapsed(),
+        context,
+    )?;
+    ended.map(|()| Answer::Yes).map_err(|error| anyhow!(error))
+}
+
+fn say_started(settings: &Settings, context: &Context) {
+    let sinks: Vec<String> = settings
+        .sinks
+        .iter()
+        .map(|sink| format!("{} ({})", sink.name, config::address(&sink.options.url)))
+        .collect();
+    context.say(&format!(
+        "Relaying from {} to {}. Ctrl-C stops.",
+        config::address(&settings.database.url),
+        sinks.join(", ")
+    ));
+}
+
+/// The first SIGTERM or SIGINT asks; the second ends the process.
+struct Signals {
+    first: CancellationToken,
+}
+
+impl Signals {
+    fn start() -> Result<Self> {
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let first = CancellationToken::new();
+        let asked = first.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if asked.is_cancelled() {
+                    tell("Ended at once. What was in flight will be tried again, under the same ids.");
+                    std::process::exit(130);
+                }
+                asked.cancel();
+            }
+        });
+        Ok(Self { first })
+    }
+}

@@ -1,0 +1,118 @@
+//! Opens the sinks, and sees that the streams they need are there.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::{Result, anyhow};
+use pillarbox_relay::{
+    connect::{self, OpenSink},
+    sink::{Comparison, SinkError, SinkErrorKind, StreamState, Streams},
+};
+
+use crate::{
+    command::streams::with_streams,
+    config::{NamedSink, Settings},
+    output::{Context, tell},
+};
+
+/// By the names the routes use.
+pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> {
+    let open = |NamedSink { name, options }: &NamedSink| {
+        let sink = connect::sink(options).map_err(|error| anyhow!("sink `{name}`: {error}"))?;
+        Ok((name.clone(), sink))
+    };
+    settings.sinks.iter().map(open).collect()
+}
+
+/// Checks or makes the streams. A sink that is away stops nothing: it is asked again while the relay runs. Returns what
+/// must stop the start: a stream that is missing.
+pub(super) async fn streams(
+    settings: &Settings,
+    apply: bool,
+    context: &Context,
+) -> Result<Option<anyhow::Error>> {
+    for (name, streams) in with_streams(settings)? {
+        match ask(&*streams, apply).await {
+            Ok(states) if apply => say_applied(&states, context),
+            Ok(states) => {
+                if let Some(problem) = missing(&name, &states) {
+                    return Ok(Some(problem));
+                }
+            }
+            Err(error) if away(&error) => {
+                tell(&format!(
+                    "Sink `{name}` is away: {error}. Its events wait; it is tried again."
+                ));
+                tokio::spawn(later(name, streams, apply));
+            }
+            Err(error) => return Ok(Some(anyhow!("sink `{name}`: {error}"))),
+        }
+    }
+    Ok(None)
+}
+
+async fn ask(streams: &dyn Streams, apply: bool) -> Result<Vec<StreamState>, SinkError> {
+    if apply {
+        streams.apply_streams().await
+    } else {
+        streams.check_streams().await
+    }
+}
+
+fn away(error: &SinkError) -> bool {
+    matches!(
+        error.kind,
+        SinkErrorKind::Unreachable | SinkErrorKind::Unavailable | SinkErrorKind::Timeout
+    )
+}
+
+/// Asks again until the sink answers.
+async fn later(name: Arc<str>, streams: Arc<dyn Streams>, apply: bool) {
+    let mut interval = Duration::from_secs(1);
+    loop {
+        tokio::time::sleep(interval).await;
+        interval = (interval * 2).min(Duration::from_secs(30));
+        match ask(&*streams, apply).await {
+            Err(error) if away(&error) => {}
+            Err(error) => {
+                return tracing::error!(sink = %name, %error, "the streams can't be brought in order");
+            }
+            Ok(states) => {
+                if let Some(problem) = missing(&name, &states).filter(|_| !apply) {
+                    tracing::error!(sink = %name, "{problem}");
+                }
+                return;
+            }
+        }
+    }
+}
+
+fn missing(name: &str, states: &[StreamState]) -> Option<anyhow::Error> {
+    let names = |wanted: fn(&Comparison) -> bool| -> Vec<&str> {
+        states
+            .iter()
+            .filter(|state| wanted(&state.state))
+            .map(|state| state.name.as_str())
+            .collect()
+    };
+    let differing = names(|state| matches!(state, Comparison::Differs { .. }));
+    if !differing.is_empty() {
+        tracing::warn!(sink = %name, streams = %differing.join(", "), "streams differ from the configuration: see `pillarbox streams check`");
+    }
+    let missing = names(|state| *state == Comparison::Missing);
+    (!missing.is_empty()).then(|| {
+        anyhow!(
+            "sink `{name}` has no stream {}: run `pillarbox streams apply`, or `pillarbox run --apply-streams`",
+            missing.join(", ")
+        )
+    })
+}
+
+fn say_applied(states: &[StreamState], context: &Context) {
+    for state in states {
+        match state.state {
+            Comparison::Same => {}
+            Comparison::Missing => context.say(&format!("Made the stream {}.", state.name)),
+            Comparison::Differs { .. } => context.say(&format!("Changed the stream {}.", state.name)),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Waits for a database that is away, and says so.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use pillarbox_relay::{connect::OpenStore, store::StoreErrorKind};
+
+use crate::{
+    config::{self, Settings},
+    output::{Context, tell},
+};
+
+const FIRST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Returns when the outbox is there. A database that is away is waited for; missing tables are made when `migrate`.
+pub(super) async fn for_store(
+    open: &OpenStore,
+    settings: &Settings,
+    migrate: bool,
+    context: &Context,
+) -> Result<()> {
+    let address = config::address(&settings.database.url);
+    let mut interval = FIRST;
+    let mut away = false;
+    loop {
+        let found = match open.store.check().await {
+            Err(error) if error.kind == StoreErrorKind::NotMigrated && migrate => {
+                open.admin.migrate().await.map(|done| {
+                    for line in done {
+                        context.say(&line);
+                    }
+                })
+            }
+            found => found,
+        };
+        match found {
+            Ok(()) => {
+                if away {
+                    tell(&format!("The database {address} is back."));
+                }
+                return Ok(());
+            }
+            Err(error) if error.kind == StoreErrorKind::Away => {
+                away = true;
+                tell(&format!(
+                    "Waiting for the database {address}: {}. Trying again in {:.1} s.",
+                    error.chain(),
+                    interval.as_secs_f64()
+                ));
+                tokio::time::sleep(interval).await;
+                interval = (interval * 2).min(LONGEST);
+            }
+            Err(error) if error.kind == StoreErrorKind::NotMigrated => {
+                return Err(anyhow!(
+                    "{}. (`pillarbox run --migrate` does it at the start.)",
+                    mention_migrate(&error.chain())
+                ));
+            }
+            Err(error) => return Err(anyhow!(error.chain())),
+        }
+    }
+}
+
+/// The store's words, and what to do about it if they don't say so.
+fn mention_migrate(text: &str) -> String {
+    if text.contains("pillarbox migrate") {
+        text.trim_end_matches('.').to_owned()
+    } else {
+        format!("{text}: run `pillarbox migrate` on this database first")
+    }
+}

@@ -1,0 +1,113 @@
+//! `pillarbox status`
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use pillarbox_relay::store::admin::StoreStatus;
+
+use crate::output::{Answer, Context, open_store, table};
+
+/// Show how the outbox stands: what waits, what failed, what is dead, who relays
+///
+/// Counting costs what is unsettled, not what was ever delivered. Exits 2 when the database can't be asked.
+///
+///   pillarbox status
+///   pillarbox status --watch
+///   pillarbox status --json | jq .pending
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Show it again every second, until Ctrl-C; with --json a line each time
+    #[arg(long)]
+    watch: bool,
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
+    context.log("warn")?;
+    let settings = context.settings()?;
+    let open = open_store(&settings)?;
+    loop {
+        let status = open
+            .admin
+            .status()
+            .await
+            .map_err(|error| anyhow!(error.chain()))?;
+        if context.json {
+            context.print_json(&status)?;
+        } else {
+            let clear = if args.watch && context.terminal {
+                "\x1b[H\x1b[2J"
+            } else {
+                ""
+            };
+            context.print(&format!("{clear}{}", shown(&status, context)))?;
+        }
+        if !args.watch {
+            return Ok(Answer::Yes);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Answer::Yes),
+        }
+    }
+}
+
+fn shown(status: &StoreStatus, context: &Context) -> String {
+    let alarming = |count: u64| {
+        if count > 0 {
+            context.bad(&count.to_string())
+        } else {
+            count.to_string()
+        }
+    };
+    let mut counts = table(&[]);
+    let oldest = status.oldest_age.map_or_else(|| "-".to_owned(), age);
+    for (name, value, meaning) in [
+        (
+            "pending",
+            status.pending.to_string(),
+            "committed, waiting for their first try",
+        ),
+        ("failed", alarming(status.failed), "waiting for a retry"),
+        (
+            "held",
+            status.held.to_string(),
+            "waiting behind a failing event of their key",
+        ),
+        ("delayed", status.delayed.to_string(), "not due yet"),
+        ("dead", alarming(status.dead), "given up, with a reason"),
+        ("oldest", oldest, "age of the oldest that could have gone out"),
+    ] {
+        counts.add_row([name.to_owned(), value, context.quiet(meaning)]);
+    }
+    let mut text = counts.trim_fmt();
+    text.push_str("\n\n");
+    if status.relays.is_empty() {
+        text.push_str(&context.bad("No relay is running: start one with `pillarbox run`."));
+        return text;
+    }
+    let mut relays = table(&["RELAY", "LANES", "LAST SEEN", "ID"]);
+    for relay in &status.relays {
+        relays.add_row([
+            relay.name.clone(),
+            relay.lanes.to_string(),
+            format!("{} ago", age(relay.last_seen)),
+            relay.id.to_string(),
+        ]);
+    }
+    text.push_str(&relays.trim_fmt());
+    text
+}
+
+/// `0.4 s`, `12 s`, `3 min`, `5 h`, `4 d`: to a person the first digits are enough.
+fn age(age: Duration) -> String {
+    match age.as_secs() {
+        0..10 => format!("{:.1} s", age.as_secs_f64()),
+        seconds @ 10..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}

@@ -1,0 +1,201 @@
+//! From a YAML file, the environment and the flags to what the relay is given.
+//!
+//! A [`file`] becomes a [`tree`] whose values know their line; the [`environment`] and the flags are laid over it; it is
+//! held against the JSON Schema of [`schema`] (see [`unknown`]); what is left has types and is [`build`]-checked for
+//! what a schema can't say: names that refer to each other, addresses, patterns.
+
+mod build;
+mod environment;
+mod file;
+pub(crate) mod schema;
+mod show;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod unknown;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+pub(crate) use self::build::{NamedSink, Settings};
+pub(crate) use self::show::{address, in_force};
+use self::tree::{Kind, Node, Origin};
+
+/// Taken when it is there and no other is named.
+const DEFAULT_FILE: &str = "pillarbox.yaml";
+
+/// What the flags say about the configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sources {
+    pub file: Option<PathBuf>,
+    pub database: Option<String>,
+    pub sink: Option<String>,
+    pub listen: Option<String>,
+}
+
+/// A configuration that fits its schema, and where its values were written.
+pub(crate) struct Loaded {
+    pub config: schema::Config,
+    pub file: Option<PathBuf>,
+    /// Nobody named a database: the embedded default is used.
+    pub default_database: bool,
+    tree: Node,
+}
+
+/// One thing that is wrong, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub place: String,
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug)]
+pub(crate) struct Invalid(pub Vec<Problem>);
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// The configuration in force, ready for use.
+pub(crate) fn settings(sources: &Sources) -> Result<Settings> {
+    load(sources)?.settings()
+}
+
+pub(crate) fn load(sources: &Sources) -> Result<Loaded> {
+    load_from(
+        sources,
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    )
+}
+
+fn load_from(sources: &Sources, variables: impl Iterator<Item = (String, String)>) -> Result<Loaded> {
+    let default = Path::new(DEFAULT_FILE);
+    let path = sources
+        .file
+        .clone()
+        .or_else(|| default.is_file().then(|| default.to_owned()));
+    let tree = match &path {
+        Some(path) => file::read(path)?,
+        None => Node::empty(),
+    };
+    overlay(tree, path, sources, variables)
+}
+
+fn overlay(
+    mut tree: Node,
+    path: Option<PathBuf>,
+    sources: &Sources,
+    variables: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded> {
+    if !matches!(tree.kind, Kind::Map(_)) {
+        bail!(
+            "{}: a configuration is a group of keys under `outbox:`",
+            tree.place(path.as_deref())
+        );
+    }
+    environment::apply(&mut tree, variables)?;
+    flags(&mut tree, sources)?;
+    let problems = unknown::problems(&tree, &json_schema(), path.as_deref());
+    if !problems.is_empty() {
+        return Err(Invalid(problems).into());
+    }
+    let default_database = matches!(tree.nearest("outbox.database.url").kind, Kind::Map(_));
+    let value = without_nulls(tree.clone().into_json());
+    let mut config: schema::Config =
+        serde_json::from_value(value).context("the configuration can't be read")?;
+    if config.outbox.sinks.is_empty() {
+        config
+            .outbox
+            .sinks
+            .insert("stream".into(), schema::Sink::embedded());
+    }
+    Ok(Loaded {
+        config,
+        file: path,
+        default_database,
+        tree,
+    })
+}
+
+impl Loaded {
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        build::settings(self).map_err(|problems| {
+            let place = |path: &str| self.tree.nearest(path).place(self.file.as_deref());
+            Invalid(
+                problems
+                    .into_iter()
+                    .map(|(path, text)| Problem {
+                        place: place(&path),
+                        text: format!("`{path}`: {text}"),
+                    })
+                    .collect(),
+            )
+            .into()
+        })
+    }
+}
+
+/// The configuration's JSON Schema.
+pub(crate) fn json_schema() -> Value {
+    schemars::schema_for!(schema::Config).to_value()
+}
+
+fn flags(tree: &mut Node, sources: &Sources) -> Result<()> {
+    let text = |text: &str| Kind::Scalar(text.into());
+    if let Some(url) = &sources.database {
+        environment::set(
+            tree,
+            &["outbox", "database", "url"],
+            text(url),
+            &Origin::Flag("--database"),
+        )?;
+    }
+    if let Some(listen) = &sources.listen {
+        environment::set(
+            tree,
+            &["outbox", "http", "listen"],
+            text(listen),
+            &Origin::Flag("--listen"),
+        )?;
+    }
+    if let Some(url) = &sources.sink {
+        // One sink for everything: what the file says of sinks, and of routes to them, is put aside.
+        let origin = Origin::Flag("--sink");
+        environment::set(tree, &["outbox", "sinks"], Kind::Map(Default::default()), &origin)?;
+        environment::set(tree, &["outbox", "routes"], Kind::List(Vec::new()), &origin)?;
+        environment::set(tree, &["outbox", "sinks", "sink", "url"], text(url), &origin)?;
+    }
+    Ok(())
+}
+
+/// A key with nothing after it means its default.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .filter(|(_, v)| !v.is_null())
+                .map(|(k, v)| (k, without_nulls(v)))
+                .collect(),
+        ),
+        Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}

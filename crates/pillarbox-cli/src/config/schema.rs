@@ -1,0 +1,290 @@
+//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A Pillarbox configuration file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    pub outbox: Outbox,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Outbox {
+    pub database: Database,
+    /// Where events go, by the names the routes use. Without any: one called `stream`, at `http-stream:`.
+    pub sinks: BTreeMap<String, Sink>,
+    /// Which topics go where; the first match wins. Without any, everything goes to the one sink.
+    pub routes: Vec<Route>,
+    /// The streams that are to exist at a sink.
+    pub streams: Vec<Stream>,
+    pub publisher: Publisher,
+    pub retry_policy: RetryPolicy,
+    pub dlq: Dlq,
+    pub validation: Validation,
+    pub monitoring: Monitoring,
+    pub http: Http,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Database {
+    /// `postgres://user@host/database` or `sqlite:path`.
+    pub url: String,
+    /// The outbox's table, optionally after a schema and a dot.
+    pub table_name: String,
+    /// The dead letters' table; `<table_name>_dead` unless given.
+    pub dlq_table_name: Option<String>,
+    /// Not built yet: leave it out.
+    pub wal_table_name: Option<String>,
+    /// Wake the relay by LISTEN and NOTIFY (PostgreSQL). On, unless `pooler` is.
+    pub notify: Option<bool>,
+    /// The address is a transaction pooler such as PgBouncer: nothing may be kept in a session.
+    pub pooler: bool,
+    /// Connections a relay keeps at most.
+    pub connections_max: u32,
+    /// How long to wait for a connection.
+    pub connect_timeout_ms: u64,
+    /// A larger payload is refused by `enqueue` and a dead letter in the relay.
+    pub payload_bytes_max: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sink {
+    /// `nats://host:port`, `http-stream:`, `stdout:` or `null:`.
+    pub url: String,
+    /// How long to wait for the other side's word on one event.
+    #[serde(default = "publish_timeout_ms")]
+    pub publish_timeout_ms: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Route {
+    /// A topic pattern as in NATS: `*` is one token, a last `>` all the rest.
+    pub topic: String,
+    /// A name under `sinks`.
+    pub sink: String,
+    /// The stream that must take the event. An event that names one itself keeps its own.
+    #[serde(default)]
+    pub stream: Option<String>,
+    /// What becomes of a key after one of its events died: `continue`. (`block` is not built yet.)
+    #[serde(default)]
+    pub after_death: AfterDeath,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AfterDeath {
+    #[default]
+    Continue,
+    Block,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stream {
+    pub name: String,
+    pub subjects: Vec<String>,
+    #[serde(default = "one")]
+    pub replicas: u32,
+    #[serde(default)]
+    pub storage: Storage,
+    /// How long the stream remembers an event's id to drop its copy.
+    #[serde(default = "duplicate_window_seconds")]
+    pub duplicate_window_seconds: u64,
+    /// A name under `sinks`; may be left out where only one sink has streams.
+    #[serde(default)]
+    pub sink: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Storage {
+    #[default]
+    File,
+    Memory,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Publisher {
+    /// The relay's name in `status`; the machine's name unless given.
+    pub name: Option<String>,
+    /// Events given to a sink at once.
+    pub batch_size: u32,
+    /// The longest wait between two looks at an idle database.
+    pub poll_interval_ms: u64,
+    /// Batches in flight at once.
+    pub max_concurrent_publishers: u32,
+    /// A crashed relay's lanes are taken over after this time.
+    pub lease_ms: u64,
+    /// Events read and not settled yet, at most.
+    pub window_events_max: u32,
+    /// The same, in bytes.
+    pub window_bytes_max: u64,
+    /// Not built yet: leave it off.
+    pub enable_wal_integration: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RetryPolicy {
+    /// After so many failures of its own an event is dead.
+    pub default_max_attempts: u32,
+    /// The wait after the first failure.
+    pub default_base_delay_ms: u64,
+    /// The longest wait.
+    pub default_max_delay_ms: u64,
+    /// Each wait is so many times the one before.
+    pub default_backoff_multiplier: f64,
+    /// Vary the waits, so that events that failed together don't come back together.
+    pub enable_jitter: bool,
+    /// A wait is multiplied by something between these two.
+    pub jitter_range: [f64; 2],
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Dlq {
+    /// An event that used up its attempts is dead. (`false` is not built yet.)
+    pub auto_dlq_after_max_retries: bool,
+    /// Not built yet: leave it off.
+    pub dlq_notification_enabled: bool,
+    /// Not built yet: dead letters are kept.
+    pub dlq_retention_days: Option<u32>,
+    /// Not built yet: leave it off.
+    pub enable_manual_replay: bool,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Validation {
+    /// Not built yet: leave it off.
+    pub enable_schema_validation: bool,
+    /// Not built yet: leave it off.
+    pub enable_business_rule_validation: bool,
+    /// Not built yet: leave it out.
+    pub schema_registry_url: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Monitoring {
+    /// Not built yet: leave it off.
+    pub enable_metrics: bool,
+    /// Not built yet: leave it as it is.
+    pub metrics_prefix: String,
+    /// Serve `/livez`, `/readyz` and `/healthz`.
+    pub enable_health_checks: bool,
+    /// Not built yet: leave it off.
+    pub alert_on_dlq_events: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Http {
+    /// A loopback address and a port; port 0 takes a free one.
+    pub listen: SocketAddr,
+}
+
+impl Sink {
+    /// Where events go when nobody says: this process's own HTTP stream.
+    pub(crate) fn embedded() -> Self {
+        Self {
+            url: "http-stream:".into(),
+            publish_timeout_ms: publish_timeout_ms(),
+        }
+    }
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self {
+            url: "sqlite:pillarbox.db".into(),
+            table_name: "outbox_events".into(),
+            dlq_table_name: None,
+            wal_table_name: None,
+            notify: None,
+            pooler: false,
+            connections_max: 5,
+            connect_timeout_ms: 5_000,
+            payload_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+impl Default for Publisher {
+    fn default() -> Self {
+        Self {
+            name: None,
+            batch_size: 200,
+            poll_interval_ms: 200,
+            max_concurrent_publishers: 5,
+            lease_ms: 5_000,
+            window_events_max: 4_000,
+            window_bytes_max: 32 * 1024 * 1024,
+            enable_wal_integration: false,
+        }
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            default_max_attempts: 5,
+            default_base_delay_ms: 1_000,
+            default_max_delay_ms: 60_000,
+            default_backoff_multiplier: 2.0,
+            enable_jitter: true,
+            jitter_range: [0.75, 1.25],
+        }
+    }
+}
+
+impl Default for Dlq {
+    fn default() -> Self {
+        Self {
+            auto_dlq_after_max_retries: true,
+            dlq_notification_enabled: false,
+            dlq_retention_days: None,
+            enable_manual_replay: false,
+        }
+    }
+}
+
+impl Default for Monitoring {
+    fn default() -> Self {
+        Self {
+            enable_metrics: false,
+            metrics_prefix: "outbox".into(),
+            enable_health_checks: true,
+            alert_on_dlq_events: false,
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+        }
+    }
+}
+
+fn publish_timeout_ms() -> u64 {
+    5_000
+}
+
+fn duplicate_window_seconds() -> u64 {
+    120
+}
+
+fn one() -> u32 {
+    1
+}

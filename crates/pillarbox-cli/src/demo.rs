@@ -1,0 +1,158 @@
+//! `pillarbox demo`: the whole way of an event in one process, with nothing installed.
+
+mod listener;
+mod shop;
+mod story;
+mod verdict;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow};
+use pillarbox_relay::{
+    Relay, RelayHandle,
+    connect::{self, DatabaseOptions, SinkOptions},
+    engine::Options,
+    route::Routes,
+};
+use tokio::net::TcpListener;
+
+use self::{listener::Listener, shop::Shop, story::Story, verdict::Verdict};
+use crate::{
+    http,
+    output::{Answer, Context},
+};
+
+/// See the pattern at work: orders, rollbacks, delivery, in one process and with nothing installed
+///
+/// A small shop places orders. Each order and the event about it are written in one SQLite transaction; about a third
+/// of the transactions are rolled back, because a card is declined. A relay delivers what was committed to an HTTP
+/// stream, a listener follows that stream, and at the end its notes are compared with the shop's books.
+///
+///   pillarbox demo
+///   pillarbox demo --orders 200 --pace-ms 10 --exit
+///
+/// Then look at the page it leaves, or follow the stream:
+///   curl -N 'http://127.0.0.1:7420/v1/stream?from=1'
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// How many orders to place
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    orders: u32,
+    /// The time between two orders [default: 400 on a terminal, else 10]
+    #[arg(long, value_name = "MS")]
+    pace_ms: Option<u64>,
+    /// End after the orders, instead of serving the page until Ctrl-C (which it does on a terminal)
+    #[arg(long)]
+    exit: bool,
+    /// Keep the database in this folder [default: a temporary one, removed at the end]
+    #[arg(long, value_name = "FOLDER")]
+    directory: Option<PathBuf>,
+    /// Where to serve the page; when it is taken, a free port is used
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7420")]
+    listen: SocketAddr,
+}
+
+/// How long the listener may need for the last events.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
+    context.log("warn")?;
+    let temporary = tempfile::Builder::new().prefix("pillarbox-demo-").tempdir().context("can't make a temporary folder")?;
+    let folder = args.directory.clone().unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&folder).with_context(|| format!("can't make the folder {}", folder.display()))?;
+    let stage = Stage::set(&folder.join("pillarbox-demo.db"), args.listen).await?;
+    let story = Story::new(context, stage.address);
+    story.opening()?;
+    let pace = Duration::from_millis(args.pace_ms.unwrap_or(if context.terminal { 400 } else { 10 }));
+    let verdict = tokio::select! {
+        verdict = play(&stage, args.orders, pace, &story) => verdict?,
+        _ = tokio::signal::ctrl_c() => {
+            stage.strike().await?;
+            return Ok(Answer::Yes);
+        }
+    };
+    story.verdict(&verdict)?;
+    if context.terminal && !args.exit && !context.json {
+        story.closing()?;
+        tokio::signal::ctrl_c().await?;
+    }
+    stage.strike().await?;
+    Ok(if verdict.kept() { Answer::Yes } else { Answer::No })
+}
+
+/// Places the orders, tells each one's fate, and compares the books with what the listener saw.
+async fn play(stage: &Stage, orders: u32, pace: Duration, story: &Story<'_>) -> Result<Verdict> {
+    let shop = Shop::open(&stage.database).await?;
+    let listener = Listener::connect(stage.address).await?;
+    let mut books = Vec::new();
+    for number in 1..=orders {
+        let began = tokio::time::Instant::now();
+        let order = shop.place(number).await?;
+        let arrived = if order.committed {
+            listener.wait_for(order.event_id, PATIENCE).await
+        } else {
+            None
+        };
+        story.order(&order, arrived)?;
+        books.push(order);
+        tokio::time::sleep_until(began + pace).await;
+    }
+    // What a rolled-back transaction wrote would have had the time of all the others to show up.
+    let seen = listener.finish(&books, PATIENCE).await;
+    shop.close().await;
+    Ok(Verdict::of(&books, &seen))
+}
+
+/// Everything but the shop: the outbox, the relay, the stream, the page.
+struct Stage {
+    database: PathBuf,
+    address: SocketAddr,
+    relay: RelayHandle,
+    server: http::Server,
+    api: Arc<http::Api>,
+}
+
+impl Stage {
+    async fn set(database: &std::path::Path, listen: SocketAddr) -> Result<Self> {
+        if !listen.ip().is_loopback() {
+            return Err(anyhow!("{listen} can be reached from other machines; use 127.0.0.1 or [::1]"));
+        }
+        let options = DatabaseOptions::new(format!("sqlite:{}", database.display()));
+        let open = connect::store(&options).map_err(|error| anyhow!(error.chain()))?;
+        open.admin.migrate().await.map_err(|error| anyhow!(error.chain()))?;
+        let sink = connect::sink(&SinkOptions::new("http-stream:"))?;
+        let listener = match TcpListener::bind(listen).await {
+            Ok(listener) => listener,
+            Err(_) => http::bind(SocketAddr::new(listen.ip(), 0)).await?,
+        };
+        let address = listener.local_addr()?;
+        let api = Arc::new(http::Api::new(open.admin, sink.http_stream.clone(), true));
+        let server = http::serve(listener, api.clone());
+        let relay = Relay {
+            store: open.store,
+            sinks: [("stream".into(), sink.sink)].into(),
+            routes: Routes::to_one("stream"),
+            options: Options {
+                name: "demo".into(),
+                ..Options::default()
+            },
+        }
+        .start();
+        api.relay_started(relay.id, relay.progress.clone());
+        Ok(Self {
+            database: database.to_owned(),
+            address,
+            relay,
+            server,
+            api,
+        })
+    }
+
+    async fn strike(self) -> Result<()> {
+        self.api.close();
+        self.relay.stop().await?;
+        self.server.stop().await;
+        Ok(())
+    }
+}

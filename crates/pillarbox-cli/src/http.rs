@@ -1,0 +1,174 @@
+//! The HTTP API and the first page. Loopback only: access by token comes later.
+
+mod connections;
+mod health;
+mod status;
+mod stream;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
+
+use anyhow::{Result, anyhow};
+use axum::{
+    Router,
+    extract::Request,
+    http::{StatusCode, header},
+    middleware::{self, Next},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use pillarbox_relay::{
+    engine::Progress,
+    sink::http_stream::HttpStream,
+    store::{Admin, RelayId},
+};
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+const CONNECTIONS_MAX: usize = 512;
+const STREAM_CLIENTS_MAX: usize = 100;
+
+/// What the handlers share.
+pub(crate) struct Api {
+    admin: Arc<dyn Admin>,
+    hub: Option<Arc<HttpStream>>,
+    health_checks: bool,
+    relay: OnceLock<(RelayId, Arc<Progress>)>,
+    store_status: status::Cache,
+    stream_clients: Arc<Semaphore>,
+    closing: CancellationToken,
+}
+
+impl Api {
+    pub(crate) fn new(admin: Arc<dyn Admin>, hub: Option<Arc<HttpStream>>, health_checks: bool) -> Self {
+        Self {
+            admin,
+            hub,
+            health_checks,
+            relay: OnceLock::new(),
+            store_status: status::Cache::default(),
+            stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
+            closing: CancellationToken::new(),
+        }
+    }
+
+    /// From now on there is a relay to tell about.
+    pub(crate) fn relay_started(&self, id: RelayId, progress: Arc<Progress>) {
+        let _ = self.relay.set((id, progress));
+    }
+
+    /// Ends the streams, so that the server can stop.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+    }
+}
+
+/// A server at work.
+pub(crate) struct Server {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(2), self.task).await;
+    }
+}
+
+pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => anyhow!(
+            "{listen} is taken by another program. Choose another with --listen 127.0.0.1:PORT (0 takes a free one) or `outbox.http.listen`, or serve none with --no-http"
+        ),
+        _ => anyhow!("can't listen on {listen}: {error}"),
+    })
+}
+
+pub(crate) fn serve(listener: TcpListener, api: Arc<Api>) -> Server {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone().cancelled_owned();
+    let task = tokio::spawn(async move {
+        let served = axum::serve(connections::Limited::new(listener, CONNECTIONS_MAX), router(api))
+            .with_graceful_shutdown(stopped)
+            .await;
+        if let Err(error) = served {
+            tracing::error!(%error, "the HTTP server ended");
+        }
+    });
+    Server { stop, task }
+}
+
+fn router(api: Arc<Api>) -> Router {
+    let mut router = Router::new()
+        .route("/", get(page))
+        .route("/v1/stream", get(stream::handler))
+        .route("/v1/status", get(status::handler));
+    if api.health_checks {
+        router = router
+            .route("/livez", get(health::live))
+            .route("/readyz", get(health::ready))
+            .route("/healthz", get(health::health));
+    }
+    router.layer(middleware::from_fn(loopback_host)).with_state(api)
+}
+
+async fn page() -> impl IntoResponse {
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:";
+    (
+        [(header::CONTENT_SECURITY_POLICY, policy)],
+        Html(include_str!("http/page.html")),
+    )
+}
+
+/// A page elsewhere can point a name of its own at 127.0.0.1 and have a browser read this API: only requests that call
+/// this machine by a loopback name are answered.
+async fn loopback_host(request: Request, next: Next) -> Response {
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    if host.is_none_or(is_loopback) {
+        return next.run(request).await;
+    }
+    (
+        StatusCode::MISDIRECTED_REQUEST,
+        "This is served to this machine only: ask for http://127.0.0.1 or http://localhost.\n",
+    )
+        .into_response()
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || address
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn only_this_machines_own_names_are_answered() {
+        for host in [
+            "127.0.0.1:7420",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:7420",
+            "[::1]",
+        ] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["evil.example:7420", "127.0.0.1.evil.example", "10.0.0.1", ""] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

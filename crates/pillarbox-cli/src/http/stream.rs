@@ -1,0 +1,52 @@
+//! What was delivered, as NDJSON, while it happens.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{Query, State, rejection::QueryRejection},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures::stream;
+use serde::Deserialize;
+
+use super::{Api, STREAM_CLIENTS_MAX};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// A position; without one the stream begins with what comes next.
+    from: Option<u64>,
+}
+
+pub(super) async fn handler(
+    State(api): State<Arc<Api>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Response {
+    let Ok(Query(wanted)) = wanted else {
+        let text = "Ask for /v1/stream, or /v1/stream?from=POSITION with a position that the stream gave.\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let Some(hub) = &api.hub else {
+        let text = "This relay has no http-stream: sink, so there is nothing to follow here.\n";
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    let Ok(place) = api.stream_clients.clone().try_acquire_owned() else {
+        let text = format!("{STREAM_CLIENTS_MAX} clients follow already; try again later.\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response();
+    };
+    let following = (hub.subscribe(wanted.from), api.closing.clone(), place);
+    let lines = stream::unfold(following, |(mut subscription, closing, place)| async move {
+        let (_, line) = tokio::select! {
+            // What was delivered before the end is still handed out.
+            biased;
+            next = subscription.next() => next?,
+            () = closing.cancelled() => return None,
+        };
+        Some((Ok::<Bytes, std::convert::Infallible>(line), (subscription, closing, place)))
+    });
+    let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Body::from_stream(lines)).into_response()
+}
