@@ -1,13 +1,91 @@
-//! Measuring: to be filled.
+//! `pillarbox bench`: how fast, in comparison with yardsticks of the same run.
 
-use anyhow::{Result, bail};
+mod arena;
+mod database;
+mod drain;
+mod events;
+mod idle;
+mod latency;
+mod receive;
+mod relays;
+mod report;
+mod yardstick;
 
+use anyhow::Result;
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::{arena::Arena, events::Maker};
 use crate::output::{Answer, Context};
 
-/// Measure this machine, database and sink
+/// Measure how fast events are delivered, beside yardsticks of the same run
+///
+///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 bench drain
+///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 bench latency --hold-snapshot
+///
+/// It works in tables and a stream of its own, which it drops at the end; without a database it uses a SQLite file of
+/// its own. Relays are started as processes of their own. Machines differ and are noisy: compare ratios of one run, not
+/// rates of two.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
 
-pub(crate) async fn run(_args: Args, _context: &Context) -> Result<Answer> {
-    bail!("`bench` is not built yet")
+#[derive(Subcommand)]
+enum What {
+    Drain(drain::Args),
+    Latency(latency::Args),
+    Idle(idle::Args),
+}
+
+/// What the events are like.
+#[derive(clap::Args, Clone)]
+struct Shape {
+    /// How many keys the events are spread over
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    keys: u32,
+    /// The size of each payload
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    payload_bytes: u32,
+    /// How many relays share the work
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    relays: u8,
+    /// Keep an idle transaction with an old snapshot open meanwhile, as a long report would
+    #[arg(long)]
+    hold_snapshot: bool,
+}
+
+impl Shape {
+    fn maker(&self, arena: &Arena) -> Maker {
+        Maker::new(&arena.topic, self.keys as usize, self.payload_bytes as usize)
+    }
+}
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
+    context.log("warn")?;
+    let settings = context.settings()?;
+    let arena = Arena::open(&settings).await?;
+    let result = match args.what {
+        What::Drain(args) => drain::run(&args, &arena, context).await,
+        What::Latency(args) => latency::run(&args, &arena, context).await,
+        What::Idle(args) => idle::run(&args, &arena, context).await,
+    };
+    let closed = arena.close().await;
+    let answer = result?;
+    closed?;
+    Ok(answer)
+}
+
+/// A bar on stderr, on a terminal only.
+fn progress(context: &Context, what: &str, total: u64) -> ProgressBar {
+    if context.json || !context.terminal {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:>12} {bar:40} {human_pos} of {human_len}, {per_sec}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total)
+        .with_style(style)
+        .with_message(what.to_owned())
 }

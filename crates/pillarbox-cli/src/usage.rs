@@ -18,6 +18,13 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
+/// Processor time of another process so far.
+pub(crate) fn cpu_seconds_of(pid: u32) -> Option<f64> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| cpu_seconds(&stat))
+}
+
 fn cpu_seconds(stat: &str) -> Option<f64> {
     // The second field is the program's name in parentheses and may hold anything; utime and stime are the 14th and
     // 15th field. The kernel gives them in hundredths of a second to every program, whatever its own clock.

@@ -1,0 +1,172 @@
+//! Where a measurement takes place: tables and a stream of its own, made at the start and dropped at the end.
+
+use std::{io::Write, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow};
+use pillarbox::table::Tables;
+use pillarbox_relay::{
+    connect::{self, DatabaseOptions, OpenSink, OpenStore, SinkOptions},
+    sink::{Storage, StreamSpec},
+};
+use serde_json::json;
+use tempfile::NamedTempFile;
+
+use super::database::Database;
+use crate::config::Settings;
+
+pub(super) struct Arena {
+    pub(super) store: OpenStore,
+    pub(super) database: Database,
+    pub(super) database_options: DatabaseOptions,
+    pub(super) sink_options: SinkOptions,
+    pub(super) topic: String,
+    pub(super) stream: String,
+    /// A folder for a database made for this measurement alone.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Arena {
+    /// On the database and the first sink of the settings; without a database, on a SQLite file of its own.
+    pub(super) async fn open(settings: &Settings) -> Result<Self> {
+        let mark = format!("{:08x}", rand::random::<u32>());
+        let folder = if settings.default_database {
+            Some(tempfile::tempdir()?)
+        } else {
+            None
+        };
+        let mut database_options = settings.database.clone();
+        if let Some(folder) = &folder {
+            database_options.url = format!("sqlite:{}", folder.path().join("bench.db").display());
+        }
+        database_options.tables = Tables::new(&format!("pillarbox_bench_{mark}"), None)?;
+        let store = connect::store(&database_options).map_err(|error| anyhow!(error.chain()))?;
+        store
+            .admin
+            .migrate()
+            .await
+            .map_err(|error| anyhow!(error.chain()))?;
+        let database = Database::connect(&database_options).await?;
+
+        let first = settings
+            .sinks
+            .first()
+            .context("the configuration names no sink")?;
+        let stream = format!("PILLARBOX_BENCH_{mark}");
+        let mut sink_options = first.options.clone();
+        sink_options.streams = vec![stream_spec(&stream, &mark)];
+        let arena = Self {
+            store,
+            database,
+            database_options,
+            sink_options,
+            topic: format!("pillarbox-bench.{mark}.event"),
+            stream,
+            _folder: folder,
+        };
+        arena.open_sink()?.apply(&arena).await?;
+        Ok(arena)
+    }
+
+    pub(super) fn open_sink(&self) -> Result<ArenaSink> {
+        Ok(ArenaSink(
+            connect::sink(&self.sink_options).map_err(|error| anyhow!(error))?,
+        ))
+    }
+
+    /// The configuration of a relay that works here. It is readable by this user alone: it holds the addresses.
+    pub(super) fn configuration(&self) -> Result<NamedTempFile> {
+        let spec = &self.sink_options.streams[0];
+        let mut outbox = json!({
+            "database": {
+                "url": self.database_options.url,
+                "table_name": self.database_options.tables.name(),
+                "notify": self.database_options.notify,
+                "pooler": self.database_options.pooler,
+            },
+            "sinks": { "bench": { "url": self.sink_options.url } },
+        });
+        if self.is_nats() {
+            outbox["streams"] = json!([{
+                "name": spec.name,
+                "subjects": spec.subjects,
+                "replicas": spec.replicas,
+                "storage": "file",
+                "sink": "bench",
+            }]);
+        }
+        let mut file = NamedTempFile::with_suffix(".yaml")?;
+        file.write_all(serde_json::to_string(&json!({ "outbox": outbox }))?.as_bytes())?;
+        file.flush()?;
+        Ok(file)
+    }
+
+    pub(super) fn is_nats(&self) -> bool {
+        self.sink_options.url.starts_with("nats:") || self.sink_options.url.starts_with("tls:")
+    }
+
+    /// A bare client of the NATS server, without anything of ours.
+    pub(super) async fn nats(&self) -> Result<async_nats::jetstream::Context> {
+        let url: async_nats::ServerAddr = self.sink_options.url.parse().context("the sink's address")?;
+        Ok(async_nats::jetstream::new(async_nats::connect(url).await?))
+    }
+
+    /// A second stream, so that a yardstick does not mix with what is measured.
+    pub(super) async fn side_stream(&self, name: &str) -> Result<String> {
+        let subject = format!("pillarbox-bench-{}.{}", name, self.stream);
+        self.nats()
+            .await?
+            .create_stream(async_nats::jetstream::stream::Config {
+                name: format!("{}_{}", self.stream, name),
+                subjects: vec![subject.clone()],
+                ..Default::default()
+            })
+            .await?;
+        Ok(subject)
+    }
+
+    /// Drops what was made.
+    pub(super) async fn close(self) -> Result<()> {
+        if self.is_nats() {
+            let nats = self.nats().await?;
+            for name in [
+                self.stream.clone(),
+                format!("{}_pure", self.stream),
+                format!("{}_naive", self.stream),
+            ] {
+                // A yardstick that was not asked for made no stream.
+                let _ = nats.delete_stream(name).await;
+            }
+        }
+        self.database.drop_tables(&self.database_options.tables).await
+    }
+}
+
+pub(super) struct ArenaSink(pub(super) OpenSink);
+
+impl ArenaSink {
+    async fn apply(&self, arena: &Arena) -> Result<()> {
+        if let Some(streams) = &self.0.streams {
+            streams
+                .apply_streams()
+                .await
+                .map_err(|error| anyhow!(error))
+                .with_context(|| {
+                    format!(
+                        "can't make a stream at {}",
+                        connect::redacted(&arena.sink_options.url)
+                    )
+                })?;
+        }
+        Ok(())
+    }
+}
+
+fn stream_spec(name: &str, mark: &str) -> StreamSpec {
+    StreamSpec {
+        name: name.to_owned(),
+        subjects: vec![format!("pillarbox-bench.{mark}.>")],
+        replicas: 1,
+        storage: Storage::File,
+        duplicate_window: Duration::from_secs(120),
+    }
+}

@@ -1,0 +1,236 @@
+//! What only the database itself can tell or do: sizes, HOT updates, a snapshot held open, the plain table of the naive
+//! loop.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pillarbox::table::Tables;
+use pillarbox_relay::connect::DatabaseOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row, SqliteConnection, SqlitePool};
+
+#[derive(Clone)]
+pub(super) enum Database {
+    Postgres(PgPool),
+    Sqlite(SqlitePool),
+}
+
+/// An idle transaction that keeps its snapshot until it is dropped.
+pub(super) enum Held {
+    Postgres(#[allow(dead_code)] PgConnection),
+    Sqlite(#[allow(dead_code)] SqliteConnection),
+}
+
+/// An event of the naive loop's table.
+pub(super) struct NaiveRow {
+    pub(super) id: String,
+    pub(super) payload: String,
+}
+
+impl Database {
+    pub(super) async fn connect(options: &DatabaseOptions) -> Result<Self> {
+        if options.url.starts_with("sqlite:") {
+            return Ok(Self::Sqlite(SqlitePool::connect(&options.url).await?));
+        }
+        Ok(Self::Postgres(PgPool::connect(&options.url).await?))
+    }
+
+    /// Takes a snapshot as a report that runs for hours would, and does nothing with it.
+    pub(super) async fn hold_snapshot(&self, options: &DatabaseOptions) -> Result<Held> {
+        match self {
+            Self::Postgres(_) => {
+                let mut connection = PgConnection::connect(&options.url).await?;
+                sqlx::raw_sql("begin isolation level repeatable read; select txid_current_snapshot()")
+                    .execute(&mut connection)
+                    .await?;
+                Ok(Held::Postgres(connection))
+            }
+            Self::Sqlite(_) => {
+                let mut connection = SqliteConnection::connect(&options.url).await?;
+                sqlx::raw_sql("begin; select count(*) from sqlite_master")
+                    .execute(&mut connection)
+                    .await?;
+                Ok(Held::Sqlite(connection))
+            }
+        }
+    }
+
+    /// The size of the outbox's tables and indexes (SQLite: of the file).
+    pub(super) async fn bytes(&self, tables: &Tables) -> Result<i64> {
+        let sql = match self {
+            Self::Postgres(_) => format!(
+                "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class
+                 where relkind = 'r' and relname like '{}%'",
+                tables.name()
+            ),
+            Self::Sqlite(_) => {
+                "select page_count * page_size from pragma_page_count(), pragma_page_size()".to_owned()
+            }
+        };
+        Ok(match self {
+            Self::Postgres(pool) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(pool).await?,
+            Self::Sqlite(pool) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(pool).await?,
+        })
+    }
+
+    /// Which share of the updates of the events' table were HOT. `None` where there is no such thing.
+    pub(super) async fn hot_share(&self, tables: &Tables, updates_expected: u64) -> Result<Option<f64>> {
+        let Self::Postgres(pool) = self else {
+            return Ok(None);
+        };
+        // A backend reports its counts when it is idle, and at its end.
+        for _ in 0..50 {
+            let row = sqlx::query(
+                "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = $1 order by relid desc limit 1",
+            )
+            .bind(tables.name())
+            .fetch_one(pool)
+            .await?;
+            let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
+            if updates.unsigned_abs() >= updates_expected {
+                return Ok(Some(hot as f64 / updates.max(1) as f64));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(None)
+    }
+
+    pub(super) async fn drop_tables(&self, tables: &Tables) -> Result<()> {
+        let mut sql = String::new();
+        for table in [
+            "{dead}",
+            "{events_parked}",
+            "{events_lanes}",
+            "{events_relays}",
+            "{events_naive}",
+            "{events}",
+        ] {
+            sql += &tables.render(&format!("drop table if exists {table};\n"));
+        }
+        self.execute(&sql).await?;
+        // The rest is named by the store; everything of a measurement begins with its mark.
+        for name in self.tables_like(tables).await? {
+            self.execute(&format!("drop table if exists \"{name}\"")).await?;
+        }
+        Ok(())
+    }
+
+    async fn tables_like(&self, tables: &Tables) -> Result<Vec<String>> {
+        let pattern = format!("{}%", tables.name());
+        Ok(match self {
+            Self::Postgres(pool) => {
+                let sql = "select relname::text from pg_class where relkind = 'r' and relname like $1";
+                sqlx::query_scalar(sql).bind(pattern).fetch_all(pool).await?
+            }
+            Self::Sqlite(pool) => {
+                let sql = "select name from sqlite_master where type = 'table' and name like $1";
+                sqlx::query_scalar(sql).bind(pattern).fetch_all(pool).await?
+            }
+        })
+    }
+
+    async fn execute(&self, sql: &str) -> Result<()> {
+        match self {
+            Self::Postgres(pool) => {
+                sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await?;
+            }
+            Self::Sqlite(pool) => {
+                sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The table that a hand-written worker would have, filled.
+    pub(super) async fn fill_naive(&self, tables: &Tables, payloads: &[String]) -> Result<()> {
+        let (id, json, time, now) = match self {
+            Self::Postgres(_) => ("uuid", "jsonb", "timestamptz", "clock_timestamp()"),
+            Self::Sqlite(_) => ("text", "text", "text", "current_timestamp"),
+        };
+        self.execute(&tables.render(&format!(
+            "create table {{events_naive}} (id {id} primary key, payload {json} not null,
+               created_at {time} not null default ({now}), processed boolean not null default false,
+               processed_at {time});
+             create index {{index_naive_unprocessed}} on {{events_naive}} (created_at) where not processed;"
+        )))
+        .await?;
+        for chunk in payloads.chunks(100) {
+            let rows: Vec<String> = chunk
+                .iter()
+                .map(|payload| format!("('{}', '{}')", uuid::Uuid::now_v7(), payload.replace('\'', "''")))
+                .collect();
+            let insert = tables.render("insert into {events_naive} (id, payload) values ");
+            self.execute(&(insert + &rows.join(","))).await?;
+        }
+        Ok(())
+    }
+
+    /// The next 200 that are not processed.
+    pub(super) async fn naive_batch(&self, tables: &Tables) -> Result<Vec<NaiveRow>> {
+        let sql = tables.render(
+            "select cast(id as text), cast(payload as text) from {events_naive}
+             where not processed order by created_at limit 200",
+        );
+        let rows = match self {
+            Self::Postgres(pool) => {
+                let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(pool).await?;
+                rows.iter()
+                    .map(|row| (row.get(0), row.get(1)))
+                    .collect::<Vec<(String, String)>>()
+            }
+            Self::Sqlite(pool) => {
+                let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(pool).await?;
+                rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+            }
+        };
+        Ok(rows
+            .into_iter()
+            .map(|(id, payload)| NaiveRow { id, payload })
+            .collect())
+    }
+
+    pub(super) async fn naive_mark(&self, tables: &Tables, id: &str) -> Result<()> {
+        let (sql, id) = match self {
+            Self::Postgres(_) => (
+                "set processed = true, processed_at = now() where id = cast($1 as uuid)",
+                id,
+            ),
+            Self::Sqlite(_) => (
+                "set processed = true, processed_at = current_timestamp where id = $1",
+                id,
+            ),
+        };
+        let sql = tables.render("update {events_naive} ") + sql;
+        match self {
+            Self::Postgres(pool) => {
+                sqlx::query(AssertSqlSafe(sql))
+                    .bind(id)
+                    .execute(pool)
+                    .await
+                    .context("the naive loop's update")?;
+            }
+            Self::Sqlite(pool) => {
+                sqlx::query(AssertSqlSafe(sql))
+                    .bind(id)
+                    .execute(pool)
+                    .await
+                    .context("the naive loop's update")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Processor time so far of the server's processes that work for it, where they are on this machine.
+    pub(super) async fn cpu_seconds(&self) -> Result<Option<f64>> {
+        let Self::Postgres(pool) = self else {
+            return Ok(None);
+        };
+        let pids: Vec<i32> = sqlx::query_scalar("select pid from pg_stat_activity")
+            .fetch_all(pool)
+            .await?;
+        let used: Vec<f64> = pids
+            .iter()
+            .filter_map(|&pid| crate::usage::cpu_seconds_of(pid.unsigned_abs()))
+            .collect();
+        Ok((!used.is_empty()).then(|| used.iter().sum()))
+    }
+}

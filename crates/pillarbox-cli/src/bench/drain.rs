@@ -1,0 +1,139 @@
+//! How fast a backlog is delivered.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use pillarbox::Limits;
+
+use super::{
+    Shape,
+    arena::Arena,
+    events::Maker,
+    progress,
+    receive::{self, Receiver},
+    relays::Relays,
+    report::{self, Report},
+    yardstick,
+};
+use crate::output::{Answer, Context};
+
+/// Events written in one transaction when the backlog is made.
+const LOAD_BATCH: usize = 1_000;
+
+/// How fast a backlog is delivered
+///
+/// Writes a backlog, starts the relays, and waits until every event is at the sink and the relays have settled and
+/// ended. `pure` is the bare client publishing the same events from memory; `naive` is the loop one writes by hand:
+/// fetch 200, publish one, mark one. What arrived is read back and checked: each event once, of each key in order.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// How many events
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    events: u32,
+    #[command(flatten)]
+    shape: Shape,
+    /// How many events the bare client publishes; 0 leaves it out
+    #[arg(long, default_value_t = 100_000)]
+    pure_events: u32,
+    /// How many events the hand-written loop delivers; 0 leaves it out
+    #[arg(long, default_value_t = 2_000)]
+    naive_events: u32,
+}
+
+pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result<Answer> {
+    let total = u64::from(args.events);
+    let tables = &arena.database_options.tables;
+    let mut maker = args.shape.maker(arena);
+    load(arena, &mut maker, args.events as usize, context).await?;
+    let counts = maker.counts().to_vec();
+
+    let held = match args.shape.hold_snapshot {
+        true => Some(arena.database.hold_snapshot(&arena.database_options).await?),
+        false => None,
+    };
+    let bytes_before = arena.database.bytes(tables).await?;
+    let bar = progress(context, "delivering", total);
+    let (mut receiver, lines) = Receiver::open(arena).await?;
+    let began = Instant::now();
+    let mut relays = Relays::start(arena, usize::from(args.shape.relays), lines)?;
+    receiver
+        .wait_for(arena, total, &mut relays, |arrived| bar.set_position(arrived))
+        .await?;
+    let used = relays.stop().await?;
+    let seconds = began.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+    drop(held);
+
+    let hot_share = arena.database.hot_share(tables, total).await?;
+    let growth = arena.database.bytes(tables).await? - bytes_before;
+    let unsettled = arena
+        .store
+        .admin
+        .status()
+        .await
+        .map_err(|error| anyhow!(error.chain()))?;
+    context.say("Checking what arrived…");
+    let check = receive::check(receiver, arena, &counts).await?;
+
+    let pure = match args.pure_events {
+        0 => None,
+        count => {
+            context.say("Measuring the bare client…");
+            Some(
+                yardstick::pure(arena, &mut maker, count as usize)
+                    .await
+                    .context("the bare client")?,
+            )
+        }
+    };
+    let naive = match args.naive_events {
+        0 => None,
+        count => {
+            context.say("Measuring the hand-written loop…");
+            Some(
+                yardstick::naive(arena, &mut maker, count as usize)
+                    .await
+                    .context("the hand-written loop")?,
+            )
+        }
+    };
+    let lost = match &check {
+        Some(check) => check.lost(),
+        None => unsettled.pending + unsettled.failed + unsettled.held + unsettled.dead,
+    };
+    let report = Report {
+        events: total,
+        seconds,
+        events_per_second: total as f64 / seconds,
+        pure_events_per_second: pure,
+        naive_events_per_second: naive,
+        ratio_to_pure: pure.map(|pure| total as f64 / seconds / pure),
+        ratio_to_naive: naive.map(|naive| total as f64 / seconds / naive),
+        statements_per_event: used.statements as f64 / total as f64,
+        hot_share,
+        relay_cpu_seconds: used.cpu_seconds,
+        relay_peak_bytes: used.peak_bytes,
+        database_growth_bytes: growth,
+        lost,
+        duplicated: check.as_ref().map(|check| check.duplicated),
+        order_violations: check.as_ref().map(|check| check.order_violations),
+        latency: None,
+    };
+    report::print(&report, context)?;
+    Ok(report.answer())
+}
+
+async fn load(arena: &Arena, maker: &mut Maker, events: usize, context: &Context) -> Result<()> {
+    let bar = progress(context, "writing", events as u64);
+    let limits = Limits::default();
+    let mut written = 0;
+    while written < events {
+        let batch = maker.take(LOAD_BATCH.min(events - written));
+        arena.store.admin.enqueue(&limits, &batch).await?;
+        written += batch.len();
+        bar.set_position(written as u64);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The events that are measured: made up, the same for every way of sending them.
+
+use bytes::Bytes;
+use pillarbox::Event;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+/// Makes events whose arrival can be checked: each says which of its key's events it is.
+pub(super) struct Maker {
+    topic: String,
+    payload_bytes: usize,
+    rng: StdRng,
+    /// How many events each key has had.
+    counts: Vec<u32>,
+    made: u64,
+}
+
+impl Maker {
+    pub(super) fn new(topic: &str, keys: usize, payload_bytes: usize) -> Self {
+        // The same keys in the same order at every run: only the machine differs.
+        Self {
+            topic: topic.to_owned(),
+            payload_bytes,
+            rng: StdRng::seed_from_u64(7),
+            counts: vec![0; keys.max(1)],
+            made: 0,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Event {
+        let key = self.rng.random_range(0..self.counts.len());
+        let nth = self.counts[key];
+        self.counts[key] += 1;
+        let number = self.made;
+        self.made += 1;
+        let start = format!(r#"{{"number":{number},"key":{key},"nth":{nth},"fill":""#);
+        let fill = self.payload_bytes.saturating_sub(start.len() + 2);
+        let payload = format!("{start}{:x<fill$}\"}}", "");
+        Event::new(&self.topic, "BenchEvent", "bench", format!("key-{key}")).payload(Bytes::from(payload))
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Vec<Event> {
+        (0..count).map(|_| self.next()).collect()
+    }
+
+    /// How many events each key has had.
+    pub(super) fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+}
+
+/// What a received payload says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub(super) struct Mark {
+    pub(super) number: u64,
+    pub(super) key: usize,
+    pub(super) nth: u32,
+}
+
+/// Checks what arrived against what was made: each once, of each key in order.
+pub(super) struct Check {
+    expected: Vec<u32>,
+    seen: Vec<Vec<bool>>,
+    last: Vec<Option<u32>>,
+    pub(super) arrived: u64,
+    pub(super) duplicated: u64,
+    pub(super) order_violations: u64,
+}
+
+impl Check {
+    pub(super) fn new(expected: &[u32]) -> Self {
+        Self {
+            expected: expected.to_vec(),
+            seen: expected
+                .iter()
+                .map(|&count| vec![false; count as usize])
+                .collect(),
+            last: vec![None; expected.len()],
+            arrived: 0,
+            duplicated: 0,
+            order_violations: 0,
+        }
+    }
+
+    pub(super) fn saw(&mut self, mark: Mark) {
+        let Some(seen) = self
+            .seen
+            .get_mut(mark.key)
+            .and_then(|key| key.get_mut(mark.nth as usize))
+        else {
+            return;
+        };
+        if std::mem::replace(seen, true) {
+            self.duplicated += 1;
+            return;
+        }
+        self.arrived += 1;
+        if self.last[mark.key].is_some_and(|last| mark.nth < last) {
+            self.order_violations += 1;
+        }
+        self.last[mark.key] = self.last[mark.key].max(Some(mark.nth));
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.expected.iter().map(|&count| u64::from(count)).sum::<u64>() - self.arrived
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_event_has_its_size_and_says_which_it_is() {
+        let mut maker = Maker::new("t", 3, 300);
+        let events = maker.take(50);
+        assert!(events.iter().all(|event| event.payload.len() == 300));
+        let mark: Mark = serde_json::from_slice(&events[49].payload).unwrap();
+        assert_eq!(mark.number, 49);
+        assert_eq!(events[49].aggregate_id, format!("key-{}", mark.key));
+    }
+
+    #[test]
+    fn loss_copies_and_disorder_are_told_apart() {
+        let mut check = Check::new(&[4, 1]);
+        for nth in [0, 2, 1, 1] {
+            check.saw(Mark {
+                number: 0,
+                key: 0,
+                nth,
+            });
+        }
+        check.saw(Mark {
+            number: 9,
+            key: 7,
+            nth: 0,
+        });
+        assert_eq!(
+            (check.lost(), check.duplicated, check.order_violations),
+            (2, 1, 1)
+        );
+    }
+}

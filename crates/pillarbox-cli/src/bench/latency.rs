@@ -1,0 +1,171 @@
+//! How long an event takes from its commit to the sink, at a steady rate.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Result, anyhow, bail};
+use hdrhistogram::Histogram;
+use pillarbox::{Event, Limits};
+use pillarbox_relay::store::Admin;
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+
+use super::{
+    Shape,
+    arena::Arena,
+    events::Check,
+    progress,
+    receive::Receiver,
+    relays::Relays,
+    report::{self, Latency, Report},
+};
+use crate::output::{Answer, Context};
+
+/// The first events warm connections and caches; they are checked, and not timed.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// How long an event takes from its commit to the sink, at a steady rate
+///
+/// Writers commit one event per transaction. An event's time starts when its commit returns and ends when the sink has it
+/// (JetStream: the time that the server stored it; stdout: the time that the line was read). The first two seconds warm up.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Events per second
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// For how long, in seconds
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    seconds: u32,
+    /// Writers that commit side by side
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    writers: u8,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result<Answer> {
+    let tables = &arena.database_options.tables;
+    let warm_up = args.rate as usize * WARM_UP.as_secs() as usize;
+    let total = warm_up + args.rate as usize * args.seconds as usize;
+    let mut maker = args.shape.maker(arena);
+    let events = maker.take(total);
+    let held = match args.shape.hold_snapshot {
+        true => Some(arena.database.hold_snapshot(&arena.database_options).await?),
+        false => None,
+    };
+    let bytes_before = arena.database.bytes(tables).await?;
+    let (mut receiver, lines) = Receiver::open(arena).await?;
+    if matches!(receiver, Receiver::Store) {
+        bail!(
+            "latency can't be measured at this sink: nothing can be read back from it. Use nats: or stdout:"
+        );
+    }
+    let mut relays = Relays::start(arena, usize::from(args.shape.relays), lines)?;
+    let bar = progress(context, "writing", total as u64);
+    let committed = write(args, arena.store.admin.clone(), events, &bar).await?;
+    receiver
+        .wait_for(arena, total as u64, &mut relays, |_| {})
+        .await?;
+    let used = relays.stop().await?;
+    bar.finish_and_clear();
+    drop(held);
+
+    let mut times: Histogram<u64> = Histogram::new_with_max(3_600_000_000, 3)?;
+    let mut check = Check::new(maker.counts());
+    receiver
+        .read_back(arena, |arrival| {
+            check.saw(arrival.mark);
+            let number = arrival.mark.number as usize;
+            if number >= warm_up
+                && let Some(commit) = committed.get(number)
+            {
+                // An event can be at the sink before its writer has heard of its own commit.
+                let at = arrival
+                    .at
+                    .duration_since(SystemTime::UNIX_EPOCH)
+                    .unwrap_or_default()
+                    .as_micros() as u64;
+                times.saturating_record(at.saturating_sub(commit.load(Ordering::Relaxed)).max(1));
+            }
+        })
+        .await?;
+    let milliseconds = |microseconds: u64| microseconds as f64 / 1_000.0;
+    let report = Report {
+        events: total as u64,
+        seconds: f64::from(args.seconds) + WARM_UP.as_secs_f64(),
+        events_per_second: f64::from(args.rate),
+        pure_events_per_second: None,
+        naive_events_per_second: None,
+        ratio_to_pure: None,
+        ratio_to_naive: None,
+        statements_per_event: used.statements as f64 / total as f64,
+        hot_share: arena.database.hot_share(tables, total as u64).await?,
+        relay_cpu_seconds: used.cpu_seconds,
+        relay_peak_bytes: used.peak_bytes,
+        database_growth_bytes: arena.database.bytes(tables).await? - bytes_before,
+        lost: check.lost(),
+        duplicated: Some(check.duplicated),
+        order_violations: Some(check.order_violations),
+        latency: Some(Latency {
+            p50_ms: milliseconds(times.value_at_quantile(0.5)),
+            p99_ms: milliseconds(times.value_at_quantile(0.99)),
+            max_ms: milliseconds(times.max()),
+        }),
+    };
+    report::print(&report, context)?;
+    Ok(report.answer())
+}
+
+/// Commits the events at their times; returns when each commit had returned, in microseconds since 1970.
+///
+/// A key belongs to one writer: its events are written one after the other, as the row they change would make them.
+async fn write(
+    args: &Args,
+    admin: Arc<dyn Admin>,
+    events: Vec<Event>,
+    bar: &indicatif::ProgressBar,
+) -> Result<Arc<Vec<AtomicU64>>> {
+    let committed: Arc<Vec<AtomicU64>> = Arc::new(events.iter().map(|_| AtomicU64::new(u64::MAX)).collect());
+    let mut writers = JoinSet::new();
+    let queues: Vec<_> = (0..args.writers)
+        .map(|_| {
+            let (sender, mut queue) = mpsc::unbounded_channel::<(usize, Event)>();
+            let (admin, committed, bar) = (admin.clone(), committed.clone(), bar.clone());
+            writers.spawn(async move {
+                let limits = Limits::default();
+                while let Some((number, event)) = queue.recv().await {
+                    admin.enqueue(&limits, &[event]).await?;
+                    let now = SystemTime::now()
+                        .duration_since(SystemTime::UNIX_EPOCH)
+                        .unwrap_or_default();
+                    committed[number].store(now.as_micros() as u64, Ordering::Relaxed);
+                    bar.inc(1);
+                }
+                Ok::<(), anyhow::Error>(())
+            });
+            sender
+        })
+        .collect();
+    let began = Instant::now();
+    for (number, event) in events.into_iter().enumerate() {
+        let at = began + Duration::from_secs_f64(number as f64 / f64::from(args.rate));
+        // Timers are good to a millisecond: what is due within one goes out together.
+        if at > Instant::now() + Duration::from_millis(1) {
+            tokio::time::sleep_until(at).await;
+        }
+        let writer = pillarbox::lane::key_hash(event.key()) as usize % queues.len();
+        queues[writer]
+            .send((number, event))
+            .map_err(|_| anyhow!("a writer has ended"))?;
+    }
+    drop(queues);
+    while let Some(writer) = writers.join_next().await {
+        writer??;
+    }
+    Ok(committed)
+}

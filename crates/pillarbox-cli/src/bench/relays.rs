@@ -1,0 +1,148 @@
+//! Relays as processes of their own, so that what they use can be told apart from what the measuring uses.
+
+use std::{process::Stdio, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use tempfile::NamedTempFile;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::{Child, Command},
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+use super::arena::Arena;
+
+/// How long relays may take to finish what is in flight.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Relays {
+    running: Vec<Running>,
+    _configuration: NamedTempFile,
+}
+
+struct Running {
+    child: Child,
+    last_line: JoinHandle<Option<String>>,
+    complaints: JoinHandle<String>,
+}
+
+/// What the relays said at their end.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Summary {
+    pub(super) statements: u64,
+    pub(super) cpu_seconds: Option<f64>,
+    pub(super) peak_bytes: Option<u64>,
+}
+
+impl Relays {
+    /// Starts them. Lines of a stdout sink go to `lines`.
+    pub(super) fn start(
+        arena: &Arena,
+        count: usize,
+        lines: Option<mpsc::UnboundedSender<String>>,
+    ) -> Result<Self> {
+        let configuration = arena.configuration()?;
+        let program = std::env::current_exe().context("can't find this program to start relays")?;
+        let mut running = Vec::new();
+        for _ in 0..count {
+            let mut command = Command::new(&program);
+            for (name, _) in std::env::vars_os() {
+                // What is configured here must not reach into the measurement.
+                if name.to_string_lossy().starts_with("PILLARBOX_OUTBOX__") {
+                    command.env_remove(name);
+                }
+            }
+            let mut child = command
+                .args(["--json", "--log", "warn", "--config"])
+                .arg(configuration.path())
+                .args(["run", "--no-http"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()?;
+            let stdout = child.stdout.take().context("a relay's stdout")?;
+            let mut stderr = child.stderr.take().context("a relay's stderr")?;
+            running.push(Running {
+                child,
+                last_line: tokio::spawn(read_lines(stdout, lines.clone())),
+                complaints: tokio::spawn(async move {
+                    let mut text = String::new();
+                    let _ = stderr.read_to_string(&mut text).await;
+                    text
+                }),
+            });
+        }
+        Ok(Self {
+            running,
+            _configuration: configuration,
+        })
+    }
+
+    /// An error when one has ended by itself.
+    pub(super) async fn check(&mut self) -> Result<()> {
+        for relay in &mut self.running {
+            if let Some(status) = relay.child.try_wait()? {
+                let complaints = (&mut relay.complaints).await.unwrap_or_default();
+                bail!("a relay ended by itself ({status}): {}", complaints.trim());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
+        let of = |relay: &Running| relay.child.id().and_then(crate::usage::cpu_seconds_of);
+        self.running.iter().map(of).sum()
+    }
+
+    /// Asks them to stop and adds up what they used.
+    pub(super) async fn stop(self) -> Result<Summary> {
+        for relay in &self.running {
+            if let Some(pid) = relay.child.id() {
+                let status = Command::new("kill")
+                    .args(["-TERM", &pid.to_string()])
+                    .status()
+                    .await?;
+                if !status.success() {
+                    bail!("can't ask relay {pid} to stop");
+                }
+            }
+        }
+        let mut total = Summary::default();
+        for mut relay in self.running {
+            let status = tokio::time::timeout(STOP_PATIENCE, relay.child.wait())
+                .await
+                .context("a relay did not stop")??;
+            let complaints = relay.complaints.await.unwrap_or_default();
+            if !status.success() {
+                bail!("a relay failed ({status}): {}", complaints.trim());
+            }
+            let line = relay
+                .last_line
+                .await?
+                .context("a relay said nothing at its end")?;
+            let summary: Summary = serde_json::from_str(&line).context("a relay's closing line")?;
+            total.statements += summary.statements;
+            total.cpu_seconds = Some(total.cpu_seconds.unwrap_or(0.0) + summary.cpu_seconds.unwrap_or(0.0));
+            total.peak_bytes = total.peak_bytes.max(summary.peak_bytes);
+        }
+        Ok(total)
+    }
+}
+
+/// Passes lines on; the last one is the relay's closing summary.
+async fn read_lines(
+    stdout: impl tokio::io::AsyncRead + Unpin,
+    lines: Option<mpsc::UnboundedSender<String>>,
+) -> Option<String> {
+    let mut reader = BufReader::new(stdout).lines();
+    let mut last: Option<String> = None;
+    while let Ok(Some(line)) = reader.next_line().await {
+        if let (Some(before), Some(lines)) = (last.replace(line), &lines) {
+            let _ = lines.send(before);
+        }
+    }
+    last
+}

@@ -1,0 +1,124 @@
+//! What the measurement is held against, in the same run on the same machine: the bare client, and the loop that one
+//! writes by hand.
+
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+use anyhow::{Result, anyhow};
+use async_nats::{HeaderMap, jetstream::context::PublishAckFuture};
+use jiff::Timestamp;
+use pillarbox::{Event, lane::lane_of};
+use pillarbox_relay::{
+    StoredEvent,
+    sink::{Outcome, Outgoing},
+};
+
+use super::{arena::Arena, events::Maker};
+
+/// Acknowledgements that the bare client waits for at once.
+const PURE_WINDOW: usize = 4_000;
+
+/// Events per second of the bare client, publishing events that it has in memory.
+pub(super) async fn pure(arena: &Arena, maker: &mut Maker, count: usize) -> Result<f64> {
+    let events = maker.take(count);
+    if !arena.is_nats() {
+        return pure_sink(arena, events).await;
+    }
+    let subject = arena.side_stream("pure").await?;
+    let nats = arena.nats().await?;
+    let began = Instant::now();
+    let mut waiting: VecDeque<PublishAckFuture> = VecDeque::with_capacity(PURE_WINDOW);
+    for event in events {
+        if waiting.len() == PURE_WINDOW
+            && let Some(oldest) = waiting.pop_front()
+        {
+            oldest.await?;
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", event.id.to_string());
+        waiting.push_back(
+            nats.publish_with_headers(subject.clone(), headers, event.payload)
+                .await?,
+        );
+    }
+    for last in waiting {
+        last.await?;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The same for a sink without a client of its own: the sink alone, without a store.
+async fn pure_sink(arena: &Arena, events: Vec<Event>) -> Result<f64> {
+    let mut options = arena.sink_options.clone();
+    if options.url.starts_with("stdout:") {
+        // This process's stdout is for its result.
+        options.url = "null:".into();
+    }
+    let sink = pillarbox_relay::connect::sink(&options)
+        .map_err(|error| anyhow!(error))?
+        .sink;
+    let count = events.len();
+    let outgoing: Vec<Outgoing> = events.into_iter().map(outgoing).collect();
+    let began = Instant::now();
+    for batch in outgoing.chunks(200) {
+        delivered(sink.publish(batch).await)?;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Events per second of the hand-written loop: fetch 200, publish one, mark one.
+pub(super) async fn naive(arena: &Arena, maker: &mut Maker, count: usize) -> Result<f64> {
+    let tables = &arena.database_options.tables;
+    let payloads: Vec<String> = maker
+        .take(count)
+        .into_iter()
+        .map(|event| String::from_utf8_lossy(&event.payload).into_owned())
+        .collect();
+    arena.database.fill_naive(tables, &payloads).await?;
+    let nats = if arena.is_nats() {
+        Some((arena.nats().await?, arena.side_stream("naive").await?))
+    } else {
+        None
+    };
+    let began = Instant::now();
+    let mut done = 0;
+    while done < count {
+        for row in arena.database.naive_batch(tables).await? {
+            if let Some((nats, subject)) = &nats {
+                let mut headers = HeaderMap::new();
+                headers.insert("Nats-Msg-Id", row.id.as_str());
+                nats.publish_with_headers(subject.clone(), headers, row.payload.into())
+                    .await?
+                    .await?;
+            }
+            arena.database.naive_mark(tables, &row.id).await?;
+            done += 1;
+        }
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+fn outgoing(event: Event) -> Outgoing {
+    let lane = lane_of(event.key());
+    let event = StoredEvent {
+        seq: 0,
+        lane,
+        attempts: 0,
+        created_at: Timestamp::UNIX_EPOCH,
+        event,
+    };
+    Outgoing {
+        event: Arc::new(event),
+        stream: None,
+    }
+}
+
+fn delivered(outcomes: Vec<Outcome>) -> Result<()> {
+    match outcomes
+        .into_iter()
+        .find(|outcome| *outcome != Outcome::Delivered)
+    {
+        Some(Outcome::Failed(error)) => Err(anyhow!(error)),
+        Some(other) => Err(anyhow!("the sink did not deliver: {other:?}")),
+        None => Ok(()),
+    }
+}
