@@ -137,7 +137,7 @@ impl Arena {
                 let _ = nats.delete_stream(name).await;
             }
         }
-        self.database.drop_tables(&self.database_options.tables).await
+        self.database.clear_room(&self.database_options.tables).await
     }
 }
 

@@ -54,22 +54,50 @@ impl Database {
         }
     }
 
+    /// A place for the measurement's tables: a schema of its own, or (SQLite) a prefix. Returns the events' table.
+    pub(super) async fn make_room(&self, mark: &str) -> Result<String> {
+        match self {
+            Self::Postgres(_) => {
+                self.execute(&format!("create schema \"{mark}\"")).await.context("can't make a schema to measure in")?;
+                Ok(format!("{mark}.outbox_events"))
+            }
+            Self::Sqlite(_) => Ok(mark.to_owned()),
+        }
+    }
+
+    /// Drops everything that was made there.
+    pub(super) async fn clear_room(&self, tables: &Tables) -> Result<()> {
+        match self {
+            Self::Postgres(_) => {
+                let schema = tables.name().split('.').next().unwrap_or_default();
+                self.execute(&format!("drop schema if exists \"{schema}\" cascade")).await
+            }
+            Self::Sqlite(pool) => {
+                let sql = "select name from sqlite_master where type = 'table' and name like $1";
+                let names: Vec<String> =
+                    sqlx::query_scalar(sql).bind(format!("{}%", tables.name())).fetch_all(pool).await?;
+                for name in names {
+                    self.execute(&format!("drop table if exists \"{name}\"")).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// The size of the outbox's tables and indexes (SQLite: of the file).
     pub(super) async fn bytes(&self, tables: &Tables) -> Result<i64> {
-        let sql = match self {
-            Self::Postgres(_) => format!(
-                "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class
-                 where relkind = 'r' and relname like '{}%'",
-                tables.name()
-            ),
-            Self::Sqlite(_) => {
-                "select page_count * page_size from pragma_page_count(), pragma_page_size()".to_owned()
+        match self {
+            Self::Postgres(pool) => {
+                let sql = "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class
+                           where relkind = 'r' and relnamespace = $1::regnamespace";
+                let schema = tables.name().split('.').next().unwrap_or_default();
+                Ok(sqlx::query_scalar(sql).bind(schema).fetch_one(pool).await?)
             }
-        };
-        Ok(match self {
-            Self::Postgres(pool) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(pool).await?,
-            Self::Sqlite(pool) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(pool).await?,
-        })
+            Self::Sqlite(pool) => {
+                let sql = "select page_count * page_size from pragma_page_count(), pragma_page_size()";
+                Ok(sqlx::query_scalar(sql).fetch_one(pool).await?)
+            }
+        }
     }
 
     /// Which share of the updates of the events' table were HOT. `None` where there is no such thing.
@@ -79,12 +107,10 @@ impl Database {
         };
         // A backend reports its counts when it is idle, and at its end.
         for _ in 0..50 {
-            let row = sqlx::query(
-                "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = $1 order by relid desc limit 1",
-            )
-            .bind(tables.name())
-            .fetch_one(pool)
-            .await?;
+            let row = sqlx::query("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = $1::regclass")
+                .bind(tables.name())
+                .fetch_one(pool)
+                .await?;
             let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
             if updates.unsigned_abs() >= updates_expected {
                 return Ok(Some(hot as f64 / updates.max(1) as f64));
@@ -92,40 +118,6 @@ impl Database {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(None)
-    }
-
-    pub(super) async fn drop_tables(&self, tables: &Tables) -> Result<()> {
-        let mut sql = String::new();
-        for table in [
-            "{dead}",
-            "{events_parked}",
-            "{events_lanes}",
-            "{events_relays}",
-            "{events_naive}",
-            "{events}",
-        ] {
-            sql += &tables.render(&format!("drop table if exists {table};\n"));
-        }
-        self.execute(&sql).await?;
-        // The rest is named by the store; everything of a measurement begins with its mark.
-        for name in self.tables_like(tables).await? {
-            self.execute(&format!("drop table if exists \"{name}\"")).await?;
-        }
-        Ok(())
-    }
-
-    async fn tables_like(&self, tables: &Tables) -> Result<Vec<String>> {
-        let pattern = format!("{}%", tables.name());
-        Ok(match self {
-            Self::Postgres(pool) => {
-                let sql = "select relname::text from pg_class where relkind = 'r' and relname like $1";
-                sqlx::query_scalar(sql).bind(pattern).fetch_all(pool).await?
-            }
-            Self::Sqlite(pool) => {
-                let sql = "select name from sqlite_master where type = 'table' and name like $1";
-                sqlx::query_scalar(sql).bind(pattern).fetch_all(pool).await?
-            }
-        })
     }
 
     async fn execute(&self, sql: &str) -> Result<()> {
