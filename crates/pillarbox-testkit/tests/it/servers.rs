@@ -1,5 +1,7 @@
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use pillarbox_testkit::servers::{self, Nats, Pgbouncer, Postgres, PostgresOptions};
 use sqlx::{Connection, PgConnection};
@@ -158,4 +160,37 @@ async fn a_dropped_server_leaves_no_process_and_no_folder() {
     drop(postgres);
     assert!(!Path::new(&data).parent().unwrap().exists());
     assert!(sqlx::query("select 1").execute(&mut connection).await.is_err());
+}
+
+#[tokio::test]
+async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
+    if servers::postgres().await.is_none() || Nats::start().await.is_none() {
+        return;
+    }
+    // `cat` ends by itself, with the pipe from here.
+    let mut process = Command::new(env!("CARGO_BIN_EXE_servers"))
+        .arg("cat")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(process.stderr.take().unwrap())
+        .lines()
+        .next()
+        .unwrap()
+        .unwrap();
+    let url = said.strip_prefix("PILLARBOX_POSTGRES_URL=").unwrap();
+    let data: String = sqlx::query_scalar("show data_directory")
+        .fetch_one(&mut connect(url).await)
+        .await
+        .unwrap();
+    let folder = Path::new(&data).parent().unwrap();
+
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while folder.exists() || PgConnection::connect(url).await.is_ok() {
+        assert!(Instant::now() < deadline, "{} is still there", folder.display());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
