@@ -1,4 +1,5 @@
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -174,23 +175,31 @@ async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(process.stderr.take().unwrap())
+    let mut said = BufReader::new(process.stderr.take().unwrap())
         .lines()
-        .next()
-        .unwrap()
-        .unwrap();
-    let url = said.strip_prefix("PILLARBOX_POSTGRES_URL=").unwrap();
+        .map(Result::unwrap);
+    let postgres = said.next().unwrap().replace("PILLARBOX_POSTGRES_URL=", "");
+    let nats = said.next().unwrap().replace("PILLARBOX_NATS_URL=nats://", "");
+    let mut connection = connect(&postgres).await;
     let data: String = sqlx::query_scalar("show data_directory")
-        .fetch_one(&mut connect(url).await)
+        .fetch_one(&mut connection)
         .await
         .unwrap();
     let folder = Path::new(&data).parent().unwrap();
+    let port = number(&mut connection, "select current_setting('port')::bigint").await;
+    let listens = |address: &str| TcpStream::connect(address).is_ok();
+    let addresses = [format!("127.0.0.1:{port}"), nats];
+    assert!(addresses.iter().all(|address| listens(address)));
 
     process.kill().unwrap();
     process.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while folder.exists() || PgConnection::connect(url).await.is_ok() {
-        assert!(Instant::now() < deadline, "{} is still there", folder.display());
+    while folder.exists() || addresses.iter().any(|address| listens(address)) {
+        assert!(
+            Instant::now() < deadline,
+            "something of {} and {addresses:?} is still there",
+            folder.display()
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
