@@ -94,6 +94,14 @@ pub(crate) fn in_ci() -> bool {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    // What `cargo run` tells this program about its own package would make build scripts that look at these variables
+    // (ring's does) run again, and half the dependencies be built again, after every plain `cargo` command.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 

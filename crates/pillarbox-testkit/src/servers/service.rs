@@ -33,7 +33,9 @@ if ours "$1"; then
     while ours "$1" && [ $looks -lt 200 ]; do sleep 0.05; looks=$((looks + 1)); done
     ours "$1" && kill -s KILL "$pid"
 fi
-rm -rf "$1"
+# An orphaned initdb may still be writing.
+looks=0
+until rm -rf "$1" || [ $looks -ge 200 ]; do sleep 0.05; looks=$((looks + 1)); done
 "#;
 
 pub(super) struct Service {

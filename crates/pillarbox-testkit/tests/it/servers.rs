@@ -1,5 +1,8 @@
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use pillarbox_testkit::servers::{self, Nats, Pgbouncer, Postgres, PostgresOptions};
 use sqlx::{Connection, PgConnection};
@@ -158,4 +161,45 @@ async fn a_dropped_server_leaves_no_process_and_no_folder() {
     drop(postgres);
     assert!(!Path::new(&data).parent().unwrap().exists());
     assert!(sqlx::query("select 1").execute(&mut connection).await.is_err());
+}
+
+#[tokio::test]
+async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
+    if servers::postgres().await.is_none() || Nats::start().await.is_none() {
+        return;
+    }
+    // `cat` ends by itself, with the pipe from here.
+    let mut process = Command::new(env!("CARGO_BIN_EXE_servers"))
+        .arg("cat")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(process.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let postgres = said.next().unwrap().replace("PILLARBOX_POSTGRES_URL=", "");
+    let nats = said.next().unwrap().replace("PILLARBOX_NATS_URL=nats://", "");
+    let mut connection = connect(&postgres).await;
+    let data: String = sqlx::query_scalar("show data_directory")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    let folder = Path::new(&data).parent().unwrap();
+    let port = number(&mut connection, "select current_setting('port')::bigint").await;
+    let listens = |address: &str| TcpStream::connect(address).is_ok();
+    let addresses = [format!("127.0.0.1:{port}"), nats];
+    assert!(addresses.iter().all(|address| listens(address)));
+
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while folder.exists() || addresses.iter().any(|address| listens(address)) {
+        assert!(
+            Instant::now() < deadline,
+            "something of {} and {addresses:?} is still there",
+            folder.display()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
