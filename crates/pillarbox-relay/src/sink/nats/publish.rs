@@ -133,6 +133,10 @@ impl<'a> Window<'a> {
                 }
             }
         };
+        if unanswered.is_some() {
+            // A refusal may have come before the batch (the inbox) or together with what ended the waiting.
+            self.refuse(&changes.borrow(), before.refusals);
+        }
         self.outcomes(unanswered)
     }
 
@@ -211,7 +215,6 @@ impl<'a> Window<'a> {
     }
 
     fn outcomes(&self, unanswered: Option<SinkError>) -> Vec<Outcome> {
-        // Also where the refusal's event came while nobody looked.
         let sent = self.sent.load(Ordering::Relaxed);
         let unanswered = unanswered.unwrap_or_else(|| self.connection.lost());
         let answers = std::mem::take(&mut *self.inflight.answers());
