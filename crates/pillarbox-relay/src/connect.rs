@@ -160,6 +160,13 @@ pub fn redacted(url: &str) -> String {
             Ok(()) => parsed.to_string(),
             Err(()) => scheme(url).to_owned() + ":***",
         },
+        // A name without a password is a token of NATS.
+        Ok(mut parsed) if matches!(parsed.scheme(), "nats" | "tls") && !parsed.username().is_empty() => {
+            match parsed.set_username("***") {
+                Ok(()) => parsed.to_string(),
+                Err(()) => scheme(url).to_owned() + ":***",
+            }
+        }
         Ok(_) => url.to_owned(),
         // What can't be parsed can't be cleaned either.
         Err(_) => scheme(url).to_owned() + ":…",
@@ -181,6 +188,11 @@ mod tests {
             "postgres://app:***@127.0.0.1/shop"
         );
         assert_eq!(redacted("nats://127.0.0.1:4222"), "nats://127.0.0.1:4222");
+        assert_eq!(
+            redacted("nats://t0ken@127.0.0.1:4222"),
+            "nats://***@127.0.0.1:4222"
+        );
+        assert!(!redacted("nats://app:secret@a:4222,b:4222").contains("secret"));
         assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
     }
 }

@@ -66,7 +66,7 @@ fn free_name(name: &str) -> Result<HeaderName, SinkError> {
         name.get(..prefix.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
     };
-    if RESERVED.iter().any(|prefix| reserved(prefix)) {
+    if RESERVED.iter().any(reserved) {
         return format!("X-{name}").parse().map_err(|_| invalid());
     }
     name.parse().map_err(|_| invalid())

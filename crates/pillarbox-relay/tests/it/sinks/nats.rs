@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::jetstream::{self, consumer::pull, stream};
+use async_nats::jetstream::{
+    self,
+    consumer::{AckPolicy, pull},
+    stream,
+};
 use async_trait::async_trait;
 use futures::StreamExt;
 use pillarbox::Event;
@@ -43,7 +47,14 @@ pub(super) async fn stored(url: &str, stream: &str) -> Vec<Arrived> {
     let jetstream = jetstream::new(async_nats::connect(url).await.unwrap());
     let mut stream = jetstream.get_stream(stream).await.unwrap();
     let count = stream.info().await.unwrap().state.messages;
-    let consumer = stream.create_consumer(pull::Config::default()).await.unwrap();
+    let consumer = stream
+        .create_consumer(pull::Config {
+            // Whoever acknowledges nothing gets a thousand and no more, unless nothing is to be acknowledged.
+            ack_policy: AckPolicy::None,
+            ..Default::default()
+        })
+        .await
+        .unwrap();
     let messages = consumer.stream().messages().await.unwrap();
     let messages = messages.take(usize::try_from(count).unwrap()).map(|message| {
         let message = message.unwrap().message;
