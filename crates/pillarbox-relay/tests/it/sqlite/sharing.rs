@@ -175,6 +175,7 @@ async fn child(test: &str, url: &str) {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(text.contains("1 passed"), "it ran: {text}");
+    println!("{text}");
 }
 
 fn file() -> String {
