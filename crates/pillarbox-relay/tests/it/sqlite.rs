@@ -1,6 +1,7 @@
 //! The SQLite store: the whole contract, and what sharing a file with an application asks beyond it.
 
 mod harness;
+mod plans;
 mod sharing;
 
 use std::{sync::Arc, time::Duration};
