@@ -1,5 +1,8 @@
 //! The SQLite store: the whole contract, and what sharing a file with an application asks beyond it.
 
+// Clippy knows a test by its attribute, not the functions it calls.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod harness;
 mod plans;
 mod sharing;

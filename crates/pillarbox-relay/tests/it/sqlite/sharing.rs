@@ -121,7 +121,8 @@ async fn an_idle_wait_is_cheap() {
 #[tokio::test]
 #[ignore = "run by an_idle_wait_is_cheap"]
 async fn idle_wait_in_a_process_of_its_own() {
-    let store = connect::store(&DatabaseOptions::new(file())).unwrap().store;
+    let Some(url) = file() else { return };
+    let store = connect::store(&DatabaseOptions::new(url)).unwrap().store;
     store.wait(Duration::from_millis(500)).await;
     let (start, before) = (Instant::now(), cpu_time());
     while start.elapsed() < Duration::from_secs(3) {
@@ -144,7 +145,7 @@ async fn idle_wait_in_a_process_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "run by an_application_in_another_process_writes_while_the_relay_delivers"]
 async fn place_orders_in_a_process_of_its_own() {
-    let path = file();
+    let Some(path) = file() else { return };
     let options = sqlx::sqlite::SqliteConnectOptions::new()
         .filename(path.strip_prefix("sqlite:").unwrap())
         .busy_timeout(Duration::from_secs(10));
@@ -178,8 +179,9 @@ async fn child(test: &str, url: &str) {
     println!("{text}");
 }
 
-fn file() -> String {
-    std::env::var("PILLARBOX_TEST_FILE").expect("the test that runs this one says which file")
+/// The file to work on; none when somebody runs all ignored tests.
+fn file() -> Option<String> {
+    std::env::var("PILLARBOX_TEST_FILE").ok()
 }
 
 /// What all threads of this process have had of the processors.
