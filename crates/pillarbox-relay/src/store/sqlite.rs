@@ -30,9 +30,10 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Does not touch the disk: a file that is not there shows at the first use.
     pub fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        let connections = Arc::new(Connections::new(options)?);
         Ok(Self {
-            connections: Arc::new(Connections::new(options)?),
-            watch: Watch::new(),
+            watch: Watch::new(&connections.path),
+            connections,
         })
     }
 }

@@ -31,8 +31,6 @@ pub(super) struct Connections {
     pub(super) read: SqlitePool,
     /// One: SQLite has one writer at a time, and waiting in line here is cheaper than on the file's lock.
     write: SqlitePool,
-    /// Its `data_version` tells whether anybody else has committed.
-    pub(super) watch: SqlitePool,
     pub(super) statements: Statements,
     pub(super) tables: Tables,
     pub(super) path: PathBuf,
@@ -60,7 +58,6 @@ impl Connections {
             read: pool(READERS_MAX, connect.clone()),
             // The mode stays with the file; turning it on here is for a file whose tables somebody made by hand.
             write: pool(1, connect.clone().journal_mode(SqliteJournalMode::Wal)),
-            watch: pool(1, connect.clone()),
             statements: Statements::new(&options.tables),
             tables: options.tables.clone(),
             path: connect.get_filename().to_owned(),
@@ -100,6 +97,11 @@ impl Connections {
         SqliteConnection::connect_with(&options)
             .await
             .map_err(|e| self.error(e))
+    }
+
+    /// A connection apart from the others.
+    pub(super) async fn watch(&self) -> Result<SqliteConnection, sqlx::Error> {
+        SqliteConnection::connect_with(&self.read.connect_options()).await
     }
 
     pub(super) fn counted(&self, statements: u64) {

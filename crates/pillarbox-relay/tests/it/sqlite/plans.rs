@@ -1,0 +1,72 @@
+//! The plans of the statements that run all the time: each is served by the index its file names.
+
+use pillarbox::table::Tables;
+
+use super::harness::SqliteHarness;
+
+async fn plan(harness: &SqliteHarness, sql: &str) -> String {
+    let sql = format!("explain query plan {}", Tables::default().render(sql));
+    let rows: Vec<(i64, i64, i64, String)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+        .fetch_all(&harness.application)
+        .await
+        .unwrap();
+    rows.into_iter().map(|row| row.3 + "\n").collect()
+}
+
+#[tokio::test]
+async fn no_hot_statement_scans_a_table_that_grows() {
+    let harness = SqliteHarness::new().await;
+    for (name, sql, index) in [
+        (
+            "page",
+            include_str!("../../../src/store/sqlite/page.sql"),
+            "USING INTEGER PRIMARY KEY (rowid>?)",
+        ),
+        (
+            "publish",
+            include_str!("../../../src/store/sqlite/publish.sql"),
+            "USING INTEGER PRIMARY KEY (rowid=?)",
+        ),
+        (
+            "park",
+            include_str!("../../../src/store/sqlite/park.sql"),
+            "USING INTEGER PRIMARY KEY (rowid=?)",
+        ),
+        (
+            "due",
+            include_str!("../../../src/store/sqlite/due.sql"),
+            "USING INDEX outbox_events_parked_due (due_at<?)",
+        ),
+        (
+            "next_due",
+            include_str!("../../../src/store/sqlite/next_due.sql"),
+            "outbox_events_parked_due (due_at>?)",
+        ),
+        (
+            "head_waits",
+            include_str!("../../../src/store/sqlite/head_waits.sql"),
+            "outbox_events_parked_head (lane=? AND key=?",
+        ),
+        (
+            "head_due",
+            include_str!("../../../src/store/sqlite/head_due.sql"),
+            "outbox_events_parked_key (lane=? AND key=?",
+        ),
+        (
+            "free",
+            include_str!("../../../src/store/sqlite/free.sql"),
+            "outbox_events_parked_key (lane=? AND key=?",
+        ),
+    ] {
+        let plan = plan(&harness, sql).await;
+        assert!(plan.contains(index), "{name} is not served by {index}:\n{plan}");
+        // Lists given as JSON and steps of the statement itself are as long as the page, whatever lies in the tables.
+        let steps = ["candidate", "ready", "first", "f", "member", "m", "sized", "s"];
+        for line in plan.lines().filter_map(|line| line.strip_prefix("SCAN ")) {
+            let scanned = line.split(' ').next().unwrap();
+            let short =
+                line.contains("VIRTUAL TABLE") || line.contains("subquery") || steps.contains(&scanned);
+            assert!(short, "{name} scans {scanned}:\n{plan}");
+        }
+    }
+}
