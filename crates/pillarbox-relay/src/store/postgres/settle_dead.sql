@@ -19,4 +19,4 @@ letters as (
     select seq, id, topic, key, event_type, reason, error, attempts from written
     on conflict (seq) do nothing
 )
-delete from {events_parked} p where p.seq = any($1::bigint[])
+delete from {events_parked} p where p.seq = any($1::bigint[]) returning p.lane, p.key

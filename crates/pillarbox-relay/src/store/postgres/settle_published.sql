@@ -19,7 +19,6 @@ stale as materialized (
 written as (
     update {events} e
     set status = 'published',
-        attempts = e.attempts + 1,
         first_attempt_at = coalesce(e.first_attempt_at, now()),
         last_attempt_at = now(),
         published_at = now()

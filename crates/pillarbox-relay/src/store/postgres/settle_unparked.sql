@@ -3,7 +3,6 @@
 with written as (
     update {events} e
     set status = 'published',
-        attempts = e.attempts + 1,
         first_attempt_at = coalesce(e.first_attempt_at, now()),
         last_attempt_at = now(),
         published_at = now()

@@ -1,0 +1,177 @@
+//! Cost: settling is HOT, and the hot statements go by their indexes whatever the statistics say.
+
+use pillarbox_relay::{Settlement, Store};
+use sqlx::{Connection, PgConnection};
+
+use super::{Place, drain, event, page, place};
+
+/// As the relay's connections have it.
+const PLANS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
+                     set enable_mergejoin = off; set jit = off";
+
+async fn fill(place: &Place, rows: i64) {
+    sqlx::query(
+        "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload)
+         select 'shop.order.placed', 'OrderPlaced', 'order', 'k-' || n % 5000, $2
+         from generate_series(1, $1) n",
+    )
+    .bind(rows)
+    .bind(std::str::from_utf8(&event("x").payload).unwrap())
+    .execute(&place.pool)
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn settling_is_hot_and_one_statement_per_batch() {
+    let Some(place) = place().await else { return };
+    fill(&place, 20_000).await;
+    let mut reader = place.reader();
+    let before = place.store.statements();
+    let mut count = 0;
+    loop {
+        let found = reader.next(page(1_000)).await.unwrap();
+        count += found.events.len();
+        let settlement = Settlement {
+            published: found.events.iter().map(|e| e.seq).collect(),
+            ..Settlement::default()
+        };
+        place.store.settle(&place.held, &settlement).await.unwrap();
+        if !found.more {
+            break;
+        }
+    }
+    assert_eq!(count, 20_000);
+    let statements = place.store.statements() - before;
+    assert!(statements <= 44, "{statements} statements");
+    let start = std::time::Instant::now();
+    let (updates, hot) = loop {
+        let n = "from pg_stat_user_tables where relname = 'outbox_events'";
+        let updates = place.number(&format!("select n_tup_upd {n}")).await;
+        if updates >= 20_000 {
+            break (updates, place.number(&format!("select n_tup_hot_upd {n}")).await);
+        }
+        assert!(start.elapsed() < super::DEADLINE, "{updates} updates reported");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    println!("{hot} of {updates} updates were HOT");
+    assert!(hot * 100 >= updates * 95, "{hot} of {updates}");
+}
+
+#[tokio::test]
+async fn hot_statements_go_by_their_indexes() {
+    let Some(place) = place().await else { return };
+    fill(&place, 30_000).await;
+    let lanes = format!(
+        "'{{{}}}'",
+        (0..256).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+    );
+    let seqs = format!(
+        "'{{{}}}'",
+        (500..1500).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+    );
+    let statements = [
+        (
+            include_str!("../../../src/store/postgres/discover_page.sql"),
+            format!("null, '1:1:', 100, {lanes}, 1000, 1048576, 33554432"),
+            "outbox_events_pkey",
+        ),
+        (
+            include_str!("../../../src/store/postgres/discover_follow.sql"),
+            format!("'100000', '{{5,6}}', {lanes}, 1000, 2001, 1048576, 33554432"),
+            "outbox_events_txid",
+        ),
+        (
+            include_str!("../../../src/store/postgres/discover_late.sql"),
+            format!("'{{5,6}}', '1:1:', {lanes}"),
+            "outbox_events_txid",
+        ),
+        (
+            include_str!("../../../src/store/postgres/settle_published.sql"),
+            format!("{seqs}, '{{1,2}}', '{{1,1}}'"),
+            "outbox_events_pkey",
+        ),
+    ];
+    let mut connection = PgConnection::connect(&place.url).await.unwrap();
+    let run = async |connection: &mut PgConnection, sql: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+            .fetch_all(connection)
+            .await
+            .unwrap()
+    };
+    run(&mut connection, PLANS.to_owned()).await;
+    for analyzed in [false, true] {
+        if analyzed {
+            run(&mut connection, "analyze".to_owned()).await;
+        }
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            run(&mut connection, format!("set plan_cache_mode = {mode}")).await;
+            for (sql, arguments, index) in &statements {
+                let sql = pillarbox::table::Tables::default().render(sql);
+                run(&mut connection, "deallocate all".to_owned()).await;
+                run(&mut connection, format!("prepare hot as {sql}")).await;
+                let rows = run(
+                    &mut connection,
+                    format!("explain (costs off) execute hot({arguments})"),
+                )
+                .await;
+                let plan: Vec<String> = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+                let plan = plan.join("\n");
+                assert!(
+                    plan.contains(&format!("using {index} on outbox_events ")),
+                    "{mode}:\n{plan}"
+                );
+                for bad in ["Seq Scan on outbox_events ", "Bitmap Heap Scan on outbox_events "] {
+                    assert!(!plan.contains(bad), "{mode}:\n{plan}");
+                }
+                if *index == "outbox_events_pkey" {
+                    assert!(!plan.contains("Sort"), "{mode}:\n{plan}");
+                }
+            }
+        }
+    }
+}
+
+/// An idle transaction elsewhere keeps every dead row: what was settled must cost a reader nothing all the same.
+#[tokio::test]
+async fn what_was_settled_costs_a_follower_nothing_under_a_held_snapshot() {
+    let Some(place) = place().await else { return };
+    let mut holder = place.pool.begin().await.unwrap();
+    sqlx::query("set transaction isolation level repeatable read")
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    sqlx::query("select 1").execute(&mut *holder).await.unwrap();
+    fill(&place, 20_000).await;
+    let mut reader = place.reader();
+    let read = drain(&mut reader, page(1_000)).await;
+    for batch in read.chunks(1_000) {
+        let settlement = Settlement {
+            published: batch.iter().map(|e| e.seq).collect(),
+            ..Settlement::default()
+        };
+        place.store.settle(&place.held, &settlement).await.unwrap();
+    }
+    let blocks = "select sum(heap_blks_hit + heap_blks_read)::bigint from pg_statio_user_tables
+                  where relname = 'outbox_events'";
+    let settled = async || {
+        let mut last = -1;
+        loop {
+            tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+            let now = place.number(blocks).await;
+            if now == last {
+                return now;
+            }
+            last = now;
+        }
+    };
+    let before = settled().await;
+    for n in 0..50 {
+        place.commit(&["a"]).await;
+        assert_eq!(drain(&mut reader, page(1_000)).await.len(), 1, "round {n}");
+    }
+    let touched = settled().await - before;
+    println!("{touched} blocks for 50 events");
+    assert!(touched < 50 * 20, "{touched} blocks for 50 events");
+    holder.rollback().await.unwrap();
+}
