@@ -24,6 +24,6 @@ written as (
         published_at = now()
     where not exists (select from stale)
       and e.seq = any($1::bigint[])
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
 )
 select exists (select from stale)

@@ -7,6 +7,6 @@ with written as (
         last_attempt_at = now(),
         published_at = now()
     where e.seq = any($1::bigint[])
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
 )
 delete from {events_parked} p where p.seq = any($1::bigint[])
