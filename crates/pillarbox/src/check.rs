@@ -1,5 +1,7 @@
 //! What is refused, before any SQL runs: so the application's transaction stays usable.
 
+mod depth;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -65,6 +67,8 @@ pub enum CheckError {
     PayloadTooLarge { bytes: usize, max: usize },
     #[error("the payload is not JSON: {problem}")]
     PayloadNotJson { problem: String },
+    #[error("the payload is nested deeper than {max} levels")]
+    PayloadTooDeep { max: usize },
     #[error("aggregate_version is {version}; it must not be negative")]
     AggregateVersion { version: i64 },
     #[error("schema_version is {version}; it must be 1 or more")]
@@ -127,8 +131,13 @@ impl Limits {
         std::str::from_utf8(payload)
             .map_err(|e| e.to_string())
             .and_then(|text| serde_json::from_str::<IgnoredAny>(text).map_err(|e| e.to_string()))
-            .map(drop)
-            .map_err(|problem| CheckError::PayloadNotJson { problem })
+            .map_err(|problem| CheckError::PayloadNotJson { problem })?;
+        // PostgreSQL's parser recurses, and gives up on its stack (and with it on the application's transaction) at some
+        // thousand levels.
+        if depth::is_over(payload, depth::MAX) {
+            return Err(CheckError::PayloadTooDeep { max: depth::MAX });
+        }
+        Ok(())
     }
 
     fn required(&self, field: Field, text: &str) -> Result<(), CheckError> {

@@ -5,7 +5,6 @@ with pending as (
     from {events} e
     where e.seq > (select min(low_mark) from {events_leases})
       and e.status = 'pending'
-      and (e.available_at is null or not exists (select from {events_parked} p where p.seq = e.seq))
 ),
 parked as (
     select count(*) filter (where p.state = 'failed') as failed,

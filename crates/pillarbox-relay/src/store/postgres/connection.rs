@@ -103,8 +103,8 @@ impl Connection {
         rows.pop().ok_or_else(|| self.explain(sqlx::Error::RowNotFound))
     }
 
+    /// Begin and commit are not counted as statements: they do no work of their own, and a pooler needs them around each.
     pub(super) async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
-        self.count();
         let begun = if self.pooler {
             self.pool.begin_with(BEGIN_WITH_PLANS).await
         } else {
@@ -142,7 +142,6 @@ impl Connection {
     }
 
     pub(super) async fn commit(&self, tx: Transaction<'static, Postgres>) -> Result<(), StoreError> {
-        self.count();
         tx.commit().await.map_err(|e| self.explain(e))
     }
 

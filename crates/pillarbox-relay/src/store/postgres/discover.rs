@@ -20,7 +20,7 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::{
-    event::Seq,
+    event::{Seq, StoredEvent, Unreadable},
     store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind},
 };
 
@@ -53,6 +53,8 @@ pub(super) struct SnapshotReader {
     connection: Arc<Connection>,
     statements: Arc<Statements>,
     lanes: Vec<i16>,
+    /// By lane.
+    low_marks: [Seq; 256],
     state: State,
     decided: Seq,
     marks: Marks,
@@ -107,9 +109,14 @@ struct Found {
 
 impl SnapshotReader {
     pub(super) fn new(connection: Arc<Connection>, statements: Arc<Statements>, lanes: &[HeldLane]) -> Self {
+        let mut low_marks = [0; 256];
+        for held in lanes {
+            low_marks[usize::from(held.lane)] = held.low_mark;
+        }
         Self {
             connection,
             statements,
+            low_marks,
             lanes: lanes.iter().map(|held| i16::from(held.lane)).collect(),
             state: State::Opening,
             decided: lanes.iter().map(|held| held.low_mark).min().unwrap_or(0),
@@ -302,21 +309,7 @@ impl SnapshotReader {
                 continue;
             }
             found.rows += 1;
-            let seq = match row::event(row, EVENT_COLUMNS, &limits) {
-                Ok(event) => {
-                    found.payload_bytes += event.event.payload.len();
-                    let seq = event.seq;
-                    found.page.events.push(event);
-                    seq
-                }
-                Err(unreadable) => {
-                    let seq = unreadable.seq;
-                    found.payload_bytes += limit.payload_bytes_max;
-                    found.page.unreadable.push(unreadable);
-                    seq
-                }
-            };
-            found.last_seq = found.last_seq.max(Some(seq));
+            found.add(row::event(row, EVENT_COLUMNS, &limits), &self.low_marks, limit);
         }
         // The statements return them so; SQL does not promise it.
         if !found.page.events.is_sorted_by_key(|event| event.seq) {
@@ -339,6 +332,25 @@ impl SnapshotReader {
             StoreErrorKind::Away,
             "the database has been restarted: reading again from the low marks",
         ))
+    }
+}
+
+impl Found {
+    fn add(&mut self, read: Result<StoredEvent, Unreadable>, low_marks: &[Seq; 256], limit: PageLimit) {
+        let (seq, lane, bytes) = match &read {
+            Ok(event) => (event.seq, event.lane, event.event.payload.len()),
+            Err(unreadable) => (unreadable.seq, unreadable.lane, limit.payload_bytes_max),
+        };
+        self.payload_bytes += bytes;
+        self.last_seq = self.last_seq.max(Some(seq));
+        // Pages begin at the lowest mark; each lane has its own.
+        if seq <= low_marks[usize::from(lane)] {
+            return;
+        }
+        match read {
+            Ok(event) => self.page.events.push(event),
+            Err(unreadable) => self.page.unreadable.push(unreadable),
+        }
     }
 }
 

@@ -15,8 +15,6 @@ page as (
       and e.status = 'pending'
       and pg_visible_in_snapshot(e.txid, (select snapshot from seen))
       and not pg_visible_in_snapshot(e.txid, (select since from seen))
-      -- A delayed event stays pending while it waits in the side table.
-      and (e.available_at is null or not exists (select from {events_parked} p where p.seq = e.seq))
     window w as (order by e.seq rows unbounded preceding)
     order by e.seq
     limit $5

@@ -2,10 +2,7 @@
 //! that it sleeps; and it is a hint only, as the poll beneath finds everything anyway.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -29,7 +26,6 @@ pub(super) struct Wakening {
     channel: String,
     asleep_sql: Sql,
     woken: Arc<Notify>,
-    listening: Arc<AtomicBool>,
     listener: Mutex<Option<JoinHandle<()>>>,
     asleep_since: Mutex<Option<Instant>>,
 }
@@ -43,7 +39,6 @@ impl Wakening {
             channel: pillarbox::enqueue::postgres_channel(tables),
             asleep_sql: statement(tables, include_str!("notify_asleep.sql")),
             woken: Arc::default(),
-            listening: Arc::default(),
             listener: Mutex::default(),
             asleep_since: Mutex::default(),
         }
@@ -93,7 +88,6 @@ impl Wakening {
             *timeout,
             self.channel.clone(),
             self.woken.clone(),
-            self.listening.clone(),
         )));
     }
 }
@@ -107,13 +101,7 @@ impl Drop for Wakening {
 }
 
 /// Listens for ever; while the database is away, the waits simply last as long as they were asked to.
-async fn listen(
-    address: PgConnectOptions,
-    timeout: Duration,
-    channel: String,
-    woken: Arc<Notify>,
-    listening: Arc<AtomicBool>,
-) {
+async fn listen(address: PgConnectOptions, timeout: Duration, channel: String, woken: Arc<Notify>) {
     let mut pause = RECONNECT_AFTER;
     loop {
         let pool = PgPoolOptions::new()
@@ -122,10 +110,9 @@ async fn listen(
             .max_lifetime(None)
             .idle_timeout(None)
             .connect_lazy_with(address.clone());
-        if let Err(error) = hear(&pool, &channel, &woken, &listening, &mut pause).await {
+        if let Err(error) = hear(&pool, &channel, &woken, &mut pause).await {
             tracing::debug!(%error, "not listening for commits: the poll finds them");
         }
-        listening.store(false, Ordering::Relaxed);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_AFTER_MAX);
     }
@@ -135,12 +122,10 @@ async fn hear(
     pool: &sqlx::PgPool,
     channel: &str,
     woken: &Notify,
-    listening: &AtomicBool,
     pause: &mut Duration,
 ) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(channel).await?;
-    listening.store(true, Ordering::Relaxed);
     *pause = RECONNECT_AFTER;
     loop {
         // None: the connection broke, and the listener has connected again; something may have been missed.

@@ -36,7 +36,8 @@ create table if not exists {events} (
     created_at          timestamptz not null default clock_timestamp(),
     available_at        timestamptz,
     status              text not null default 'pending'
-                        constraint {index_status} check (status in ('pending', 'failed', 'held', 'published', 'dead')),
+                        constraint {index_status}
+                        check (status in ('pending', 'failed', 'held', 'delayed', 'published', 'dead')),
     attempts            integer not null default 0,
     max_attempts        integer,
     base_delay_ms       bigint,

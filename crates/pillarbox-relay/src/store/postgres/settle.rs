@@ -60,8 +60,8 @@ impl Statements {
         }
         let mut tx = connection.begin().await?;
         self.fence(connection, &mut tx, held, settlement).await?;
-        self.write(connection, &mut tx, held, settlement).await?;
-        let free = self.next(connection, &mut tx, settlement).await?;
+        let touched = self.write(connection, &mut tx, held, settlement).await?;
+        let free = self.next(connection, &mut tx, touched).await?;
         connection.commit(tx).await?;
         Ok(Settled { free })
     }
@@ -90,13 +90,15 @@ impl Statements {
         Ok(())
     }
 
+    /// Returns the keys whose events in the side table may have changed.
     async fn write(
         &self,
         connection: &Connection,
         tx: &mut Tx,
         held: &[HeldLane],
         settlement: &Settlement,
-    ) -> Result<(), StoreError> {
+    ) -> Result<BTreeSet<(i16, String)>, StoreError> {
+        let mut touched = keys(settlement);
         if !settlement.published.is_empty() {
             let (lanes, epochs) = lanes_and_epochs(held);
             let arguments = arguments!(&settlement.published, lanes, epochs)?;
@@ -142,9 +144,13 @@ impl Statements {
             let reasons: Vec<&str> = settlement.dead.iter().map(|d| d.reason.as_str()).collect();
             let errors: Vec<String> = settlement.dead.iter().map(|d| storable(&d.error)).collect();
             let arguments = arguments!(seqs, attempts, reasons, errors)?;
-            connection.rows_in(tx, &self.dead, arguments).await?;
+            // An event that can't be read dies without a key: the side table knows it.
+            for row in connection.rows_in(tx, &self.dead, arguments).await? {
+                let read = || Ok((row.try_get(0)?, row.try_get(1)?));
+                touched.insert(read().map_err(|e| connection.explain(e))?);
+            }
         }
-        Ok(())
+        Ok(touched)
     }
 
     /// Makes the first of what remains of each key due, and says which keys have nothing left.
@@ -152,21 +158,12 @@ impl Statements {
         &self,
         connection: &Connection,
         tx: &mut Tx,
-        settlement: &Settlement,
+        touched: BTreeSet<(i16, String)>,
     ) -> Result<Vec<(Lane, String)>, StoreError> {
-        let left = settlement
-            .published_parked
-            .iter()
-            .map(|p| (i16::from(p.lane), p.key.as_str()));
-        let died = settlement
-            .dead
-            .iter()
-            .filter_map(|d| Some((i16::from(d.lane), d.key.as_deref()?)));
-        let keys: BTreeSet<(i16, &str)> = left.chain(died).collect();
-        if keys.is_empty() {
+        if touched.is_empty() {
             return Ok(Vec::new());
         }
-        let (lanes, keys): (Vec<i16>, Vec<&str>) = keys.into_iter().unzip();
+        let (lanes, keys): (Vec<i16>, Vec<String>) = touched.into_iter().unzip();
         connection
             .rows_in(tx, &self.next, arguments!(lanes, keys)?)
             .await?
@@ -194,6 +191,20 @@ fn lanes(settlement: &Settlement) -> BTreeSet<Lane> {
         .chain(delayed)
         .map(|p| p.lane)
         .chain(settlement.dead.iter().map(|d| d.lane))
+        .collect()
+}
+
+fn keys(settlement: &Settlement) -> BTreeSet<(i16, String)> {
+    let failed = settlement.failed.iter().map(|f| &f.parked);
+    let parked = settlement.published_parked.iter().chain(&settlement.held);
+    let died = settlement
+        .dead
+        .iter()
+        .filter_map(|d| Some((i16::from(d.lane), d.key.clone()?)));
+    parked
+        .chain(failed)
+        .map(|p| (i16::from(p.lane), p.key.clone()))
+        .chain(died)
         .collect()
 }
 

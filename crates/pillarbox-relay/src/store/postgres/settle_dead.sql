@@ -10,7 +10,7 @@ with written as (
         last_attempt_at = case when d.attempts > e.attempts then now() else e.last_attempt_at end
     from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) d (seq, attempts, reason, error)
     where e.seq = d.seq
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
     returning e.seq, e.id, e.topic, coalesce(e.partition_key, e.aggregate_id) as key, e.event_type,
               d.reason, d.error, d.attempts
 ),
@@ -19,4 +19,4 @@ letters as (
     select seq, id, topic, key, event_type, reason, error, attempts from written
     on conflict (seq) do nothing
 )
-delete from {events_parked} p where p.seq = any($1::bigint[])
+delete from {events_parked} p where p.seq = any($1::bigint[]) returning p.lane, p.key

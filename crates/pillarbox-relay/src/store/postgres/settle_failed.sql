@@ -10,7 +10,7 @@ with written as (
     from unnest($1::bigint[], $2::smallint[], $3::text[], $4::integer[], $5::text[], $6::bigint[])
          f (seq, lane, key, attempts, error, delay)
     where e.seq = f.seq
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
     returning f.seq, f.lane, f.key, f.delay
 )
 insert into {events_parked} (seq, lane, key, state, due_at)

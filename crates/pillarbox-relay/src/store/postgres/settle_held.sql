@@ -5,7 +5,7 @@ with written as (
     set status = 'held'
     from unnest($1::bigint[], $2::smallint[], $3::text[]) h (seq, lane, key)
     where e.seq = h.seq
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
     returning h.seq, h.lane, h.key
 )
 insert into {events_parked} (seq, lane, key, state, due_at)

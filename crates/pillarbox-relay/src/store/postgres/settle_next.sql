@@ -1,14 +1,12 @@
--- Keys that lost events of the side table: what is first of the rest becomes due, unless one of the key is due at its own
--- time already; those with nothing failing or held left are returned. The index on (lane, key, seq) serves it; locks
--- the rows that become due.
+-- Keys whose events in the side table changed: the first failing or held one of each is due, at its own time if it has one
+-- and now if not, and no other is; keys with none left are returned. The index on (lane, key, seq) finds the first, the
+-- one on (lane, key) of due rows the others; locks the rows it changes.
 -- $1 lanes  $2 keys, each pair once
 with heads as materialized (
-    select k.lane, k.key, first.seq,
-           exists (select from {events_parked} p
-                   where p.lane = k.lane and p.key = k.key and p.due_at is not null and p.state <> 'delayed') as has_due
+    select k.lane, k.key, first.seq, first.due_at
     from unnest($1::smallint[], $2::text[]) k (lane, key)
     left join lateral (
-        select p.seq
+        select p.seq, p.due_at
         from {events_parked} p
         where p.lane = k.lane and p.key = k.key and p.state <> 'delayed'
         order by p.seq
@@ -19,6 +17,14 @@ woken as (
     update {events_parked} p
     set due_at = clock_timestamp()
     from heads
-    where p.seq = heads.seq and not heads.has_due
+    where p.seq = heads.seq and heads.due_at is null
+),
+-- An event that committed late can come before one that failed already.
+overtaken as (
+    update {events_parked} p
+    set due_at = null
+    from heads
+    where p.lane = heads.lane and p.key = heads.key and p.due_at is not null and p.state <> 'delayed'
+      and p.seq > heads.seq
 )
 select lane, key from heads where seq is null

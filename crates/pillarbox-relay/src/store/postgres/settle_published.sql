@@ -19,12 +19,11 @@ stale as materialized (
 written as (
     update {events} e
     set status = 'published',
-        attempts = e.attempts + 1,
         first_attempt_at = coalesce(e.first_attempt_at, now()),
         last_attempt_at = now(),
         published_at = now()
     where not exists (select from stale)
       and e.seq = any($1::bigint[])
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
 )
 select exists (select from stale)

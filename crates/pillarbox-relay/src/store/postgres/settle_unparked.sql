@@ -3,11 +3,10 @@
 with written as (
     update {events} e
     set status = 'published',
-        attempts = e.attempts + 1,
         first_attempt_at = coalesce(e.first_attempt_at, now()),
         last_attempt_at = now(),
         published_at = now()
     where e.seq = any($1::bigint[])
-      and e.status in ('pending', 'failed', 'held')
+      and e.status in ('pending', 'failed', 'held', 'delayed')
 )
 delete from {events_parked} p where p.seq = any($1::bigint[])

@@ -1,0 +1,139 @@
+//! The suite that every store passes; and the same through a transaction pooler.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
+use pillarbox_relay::{
+    Store,
+    connect::DatabaseOptions,
+    store::{Admin, postgres::PostgresStore},
+};
+use pillarbox_testkit::{
+    contract::store::{OpenTransaction, Row, StoreHarness, all},
+    servers,
+};
+use sqlx::{PgPool, Postgres, Row as _, Transaction};
+use uuid::Uuid;
+
+struct Harness {
+    store: Arc<PostgresStore>,
+    options: DatabaseOptions,
+    pool: PgPool,
+}
+
+struct Open(Transaction<'static, Postgres>);
+
+/// `direct` is the application's and the operator's way in; the store goes by `options`.
+async fn harness(options: DatabaseOptions, direct: &str) -> Arc<dyn StoreHarness> {
+    let store = Arc::new(PostgresStore::open(&options).unwrap());
+    store.migrate().await.unwrap();
+    let pool = PgPool::connect(direct).await.unwrap();
+    Arc::new(Harness { store, options, pool })
+}
+
+#[async_trait]
+impl StoreHarness for Harness {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn another(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::open(&self.options).unwrap())
+    }
+
+    fn admin(&self) -> Arc<dyn Admin> {
+        self.store.clone()
+    }
+
+    async fn begin(&self) -> Box<dyn OpenTransaction> {
+        Box::new(Open(self.pool.begin().await.unwrap()))
+    }
+
+    fn concurrent_transactions(&self) -> bool {
+        true
+    }
+
+    async fn row(&self, id: Uuid) -> Option<Row> {
+        let row = sqlx::query(
+            "select coalesce(p.state, e.status), e.attempts, e.last_error, e.first_attempt_at is not null,
+                    e.last_attempt_at is not null, e.published_at is not null, d.reason
+             from outbox_events e
+             left join outbox_events_parked p on p.seq = e.seq
+             left join outbox_events_dead d on d.seq = e.seq
+             where e.id = $1",
+        )
+        .bind(id)
+        .fetch_optional(&self.pool)
+        .await
+        .unwrap()?;
+        Some(Row {
+            status: row.get(0),
+            attempts: row.get::<i32, _>(1).try_into().unwrap(),
+            last_error: row.get(2),
+            first_attempt_at: row.get(3),
+            last_attempt_at: row.get(4),
+            published_at: row.get(5),
+            dead_reason: row.get(6),
+        })
+    }
+
+    async fn corrupt(&self, id: Uuid) -> bool {
+        sqlx::query("alter domain outbox_events_json drop constraint if exists is_json")
+            .execute(&self.pool)
+            .await
+            .unwrap();
+        sqlx::query("update outbox_events set payload = '{torn' where id = $1")
+            .bind(id)
+            .execute(&self.pool)
+            .await
+            .unwrap();
+        true
+    }
+}
+
+#[async_trait]
+impl OpenTransaction for Open {
+    async fn enqueue(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        Outbox::new(Tables::default(), limits.clone())
+            .enqueue_all(&mut self.0, events)
+            .await
+    }
+
+    async fn commit(self: Box<Self>) {
+        self.0.commit().await.unwrap();
+    }
+
+    async fn rollback(self: Box<Self>) {
+        self.0.rollback().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn postgres_keeps_the_store_contract() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    all(|| async {
+        let url = server.database().await;
+        harness(DatabaseOptions::new(&url), &url).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn postgres_keeps_the_store_contract_through_a_transaction_pooler() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let Some(bouncer) = servers::Pgbouncer::start(server).await else {
+        return;
+    };
+    all(|| async {
+        let url = server.database().await;
+        let mut options = DatabaseOptions::new(bouncer.through(&url));
+        options.pooler = true;
+        harness(options, &url).await
+    })
+    .await;
+}

@@ -1,0 +1,186 @@
+//! Cost: settling is HOT, and the hot statements go by their indexes whatever the statistics say.
+
+use pillarbox_relay::{Settlement, Store};
+use sqlx::{Connection, PgConnection};
+
+use super::{Place, drain, event, page, place};
+
+/// As the relay's connections have it.
+const PLANS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
+                     set enable_mergejoin = off; set jit = off";
+
+async fn fill(place: &Place, rows: i64) {
+    sqlx::query(
+        "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload)
+         select 'shop.order.placed', 'OrderPlaced', 'order', 'k-' || n % 5000, $2
+         from generate_series(1, $1) n",
+    )
+    .bind(rows)
+    .bind(std::str::from_utf8(&event("x").payload).unwrap())
+    .execute(&place.pool)
+    .await
+    .unwrap();
+}
+
+async fn run(connection: &mut PgConnection, sql: String) -> Vec<sqlx::postgres::PgRow> {
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .fetch_all(connection)
+        .await
+        .unwrap()
+}
+
+fn lanes() -> String {
+    let lanes: Vec<String> = (0..256).map(|n| n.to_string()).collect();
+    format!("'{{{}}}'", lanes.join(","))
+}
+
+#[tokio::test]
+async fn settling_is_hot_and_one_statement_per_batch() {
+    let Some(place) = place().await else { return };
+    fill(&place, 20_000).await;
+    let mut reader = place.reader();
+    let before = place.store.statements();
+    let mut count = 0;
+    loop {
+        let found = reader.next(page(1_000)).await.unwrap();
+        count += found.events.len();
+        let settlement = Settlement {
+            published: found.events.iter().map(|e| e.seq).collect(),
+            ..Settlement::default()
+        };
+        place.store.settle(&place.held, &settlement).await.unwrap();
+        if !found.more {
+            break;
+        }
+    }
+    assert_eq!(count, 20_000);
+    let statements = place.store.statements() - before;
+    assert!(statements <= 44, "{statements} statements");
+    let start = std::time::Instant::now();
+    let (updates, hot) = loop {
+        let n = "from pg_stat_user_tables where relname = 'outbox_events'";
+        let updates = place.number(&format!("select n_tup_upd {n}")).await;
+        if updates >= 20_000 {
+            break (updates, place.number(&format!("select n_tup_hot_upd {n}")).await);
+        }
+        assert!(start.elapsed() < super::DEADLINE, "{updates} updates reported");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    println!("{hot} of {updates} updates were HOT");
+    assert!(hot * 100 >= updates * 95, "{hot} of {updates}");
+}
+
+#[tokio::test]
+async fn hot_statements_go_by_their_indexes() {
+    let Some(place) = place().await else { return };
+    fill(&place, 30_000).await;
+    let lanes = lanes();
+    let seqs = format!(
+        "'{{{}}}'",
+        (500..1500).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+    );
+    let statements = [
+        (
+            include_str!("../../../src/store/postgres/discover_page.sql"),
+            format!("null, '1:1:', 100, {lanes}, 1000, 1048576, 33554432"),
+            "outbox_events_pkey",
+        ),
+        (
+            include_str!("../../../src/store/postgres/discover_follow.sql"),
+            format!("'100000', '{{5,6}}', {lanes}, 1000, 2001, 1048576, 33554432"),
+            "outbox_events_txid",
+        ),
+        (
+            include_str!("../../../src/store/postgres/discover_late.sql"),
+            format!("'{{5,6}}', '1:1:', {lanes}"),
+            "outbox_events_txid",
+        ),
+        (
+            include_str!("../../../src/store/postgres/settle_published.sql"),
+            format!("{seqs}, '{{1,2}}', '{{1,1}}'"),
+            "outbox_events_pkey",
+        ),
+    ];
+    let mut connection = PgConnection::connect(&place.url).await.unwrap();
+    run(&mut connection, PLANS.to_owned()).await;
+    for analyzed in [false, true] {
+        if analyzed {
+            run(&mut connection, "analyze".to_owned()).await;
+        }
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            run(&mut connection, format!("set plan_cache_mode = {mode}")).await;
+            for (sql, arguments, index) in &statements {
+                let sql = pillarbox::table::Tables::default().render(sql);
+                run(&mut connection, "deallocate all".to_owned()).await;
+                run(&mut connection, format!("prepare hot as {sql}")).await;
+                let rows = run(
+                    &mut connection,
+                    format!("explain (costs off) execute hot({arguments})"),
+                )
+                .await;
+                let plan: Vec<String> = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+                let plan = plan.join("\n");
+                assert!(
+                    plan.contains(&format!("using {index} on outbox_events ")),
+                    "{mode}:\n{plan}"
+                );
+                for bad in ["Seq Scan on outbox_events ", "Bitmap Heap Scan on outbox_events "] {
+                    assert!(!plan.contains(bad), "{mode}:\n{plan}");
+                }
+                if *index == "outbox_events_pkey" {
+                    assert!(!plan.contains("Sort"), "{mode}:\n{plan}");
+                }
+            }
+        }
+    }
+}
+
+/// An idle transaction elsewhere keeps every dead row: what was settled must cost a reader nothing all the same.
+#[tokio::test]
+async fn what_was_settled_costs_a_follower_nothing_under_a_held_snapshot() {
+    let Some(place) = place().await else { return };
+    let mut holder = place.pool.begin().await.unwrap();
+    sqlx::query("set transaction isolation level repeatable read")
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    sqlx::query("select 1").execute(&mut *holder).await.unwrap();
+    fill(&place, 20_000).await;
+    let mut reader = place.reader();
+    let read = drain(&mut reader, page(1_000)).await;
+    for batch in read.chunks(1_000) {
+        let settlement = Settlement {
+            published: batch.iter().map(|e| e.seq).collect(),
+            ..Settlement::default()
+        };
+        place.store.settle(&place.held, &settlement).await.unwrap();
+    }
+    let mut connection = PgConnection::connect(&place.url).await.unwrap();
+    let follow = include_str!("../../../src/store/postgres/discover_follow.sql");
+    let follow = pillarbox::table::Tables::default().render(follow);
+    run(&mut connection, PLANS.to_owned()).await;
+    run(&mut connection, format!("prepare follow as {follow}")).await;
+    let xmax = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    let xmax = place.number(xmax).await;
+    place.commit(&["a"]).await;
+    let arguments = format!("'{xmax}', '{{}}', {}, 1000, 2001, 1048576, 33554432", lanes());
+    // Once to load what any first statement of a session loads.
+    for warm in [false, true] {
+        let explain = format!("explain (analyze, buffers, costs off) execute follow({arguments})");
+        let rows = run(&mut connection, explain).await;
+        let plan: Vec<String> = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+        // The first line about buffers is that of the whole statement: "Buffers: shared hit=12 read=1".
+        let whole = plan.iter().find(|line| line.contains("Buffers: shared")).unwrap();
+        let blocks: u64 = whole
+            .split(['=', ' '])
+            .filter_map(|word| word.parse::<u64>().ok())
+            .sum();
+        assert!(
+            !warm || (1..40).contains(&blocks),
+            "{blocks} blocks:\n{}",
+            plan.join("\n")
+        );
+    }
+    assert_eq!(drain(&mut reader, page(1_000)).await.len(), 1);
+    holder.rollback().await.unwrap();
+}

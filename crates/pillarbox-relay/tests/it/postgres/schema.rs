@@ -1,0 +1,129 @@
+//! The tables: missing, restored elsewhere, made by `psql`.
+
+use pillarbox_relay::{
+    Store,
+    connect::DatabaseOptions,
+    store::{Admin, StoreErrorKind, postgres::PostgresStore},
+};
+use pillarbox_testkit::servers;
+
+use super::{drain, event, ids, page, place, written};
+
+#[tokio::test]
+async fn a_missing_table_says_pillarbox_migrate() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let store = PostgresStore::open(&DatabaseOptions::new(server.database().await)).unwrap();
+    let errors = [
+        store.check().await.unwrap_err(),
+        store
+            .take_lanes(uuid::Uuid::now_v7(), 1, super::LEASE)
+            .await
+            .unwrap_err(),
+        store.status().await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind, StoreErrorKind::NotMigrated);
+        assert!(error.to_string().contains("pillarbox migrate"), "{error}");
+    }
+    let error = store
+        .enqueue(&Default::default(), &[event("a")])
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("pillarbox migrate"), "{error}");
+}
+
+#[tokio::test]
+async fn who_can_not_connect_is_told_why() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let nowhere = format!("postgres://postgres@127.0.0.1:{}/x", servers::free_port());
+    let cases = [
+        (nowhere, StoreErrorKind::Away),
+        (server.url_of("no_such_database"), StoreErrorKind::Misconfigured),
+        (
+            server.url().replace("postgres@", "nobody@"),
+            StoreErrorKind::Misconfigured,
+        ),
+    ];
+    for (url, kind) in cases {
+        let mut options = DatabaseOptions::new(&url);
+        options.connect_timeout = std::time::Duration::from_secs(2);
+        let error = PostgresStore::open(&options).unwrap().check().await.unwrap_err();
+        assert_eq!(error.kind, kind, "{url}: {}", error.chain());
+    }
+    assert!(PostgresStore::open(&DatabaseOptions::new("postgres://[")).is_err());
+}
+
+#[tokio::test]
+async fn the_printed_migration_makes_the_same_outbox() {
+    let Some(place) = place().await else { return };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let url = server.database().await;
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    for _ in 0..2 {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(place.store.migration_sql()))
+            .execute(&pool)
+            .await
+            .unwrap();
+    }
+    let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
+    store.check().await.unwrap();
+    assert_eq!(
+        store.migrate().await.unwrap(),
+        ["nothing to do: version 1 is there"]
+    );
+}
+
+#[tokio::test]
+async fn a_table_of_somebody_elses_is_not_touched() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let url = server.database().await;
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    sqlx::query("create table outbox_events (id int)")
+        .execute(&pool)
+        .await
+        .unwrap();
+    let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
+    assert_eq!(store.migrate().await.unwrap_err().kind, StoreErrorKind::Refused);
+    assert_eq!(store.check().await.unwrap_err().kind, StoreErrorKind::NotMigrated);
+}
+
+#[tokio::test]
+async fn an_outbox_restored_into_another_cluster_is_rebased() {
+    let Some(place) = place().await else { return };
+    let events = place.commit(&["a", "b"]).await;
+    // As a dump of a busier cluster would have it.
+    place
+        .run(
+            "update outbox_events set txid = (pg_current_xact_id()::text::bigint + 1000000)::text::xid8;
+             update outbox_events_meta set system_identifier = 1",
+        )
+        .await;
+    place.store.check().await.unwrap();
+    assert_eq!(
+        place
+            .number("select count(*) from outbox_events where txid = '3'")
+            .await,
+        2
+    );
+    assert_eq!(
+        place
+            .number("select count(*) from outbox_events_meta where system_identifier <> 1")
+            .await,
+        1
+    );
+    let mut reader = place.reader();
+    assert_eq!(ids(&drain(&mut reader, page(10)).await), written(&events));
+    for _ in 0..3 {
+        assert!(drain(&mut reader, page(10)).await.is_empty(), "each once");
+    }
+    let more = place.commit(&["c"]).await;
+    assert_eq!(ids(&drain(&mut reader, page(10)).await), written(&more));
+}
