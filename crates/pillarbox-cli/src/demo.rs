@@ -58,9 +58,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     context.log("warn")?;
-    let temporary = tempfile::Builder::new().prefix("pillarbox-demo-").tempdir().context("can't make a temporary folder")?;
-    let folder = args.directory.clone().unwrap_or_else(|| temporary.path().to_owned());
-    std::fs::create_dir_all(&folder).with_context(|| format!("can't make the folder {}", folder.display()))?;
+    let temporary = tempfile::Builder::new()
+        .prefix("pillarbox-demo-")
+        .tempdir()
+        .context("can't make a temporary folder")?;
+    let folder = args
+        .directory
+        .clone()
+        .unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("can't make the folder {}", folder.display()))?;
     let stage = Stage::set(&folder.join("pillarbox-demo.db"), args.listen).await?;
     let story = Story::new(context, stage.address);
     story.opening()?;
@@ -116,11 +123,16 @@ struct Stage {
 impl Stage {
     async fn set(database: &std::path::Path, listen: SocketAddr) -> Result<Self> {
         if !listen.ip().is_loopback() {
-            return Err(anyhow!("{listen} can be reached from other machines; use 127.0.0.1 or [::1]"));
+            return Err(anyhow!(
+                "{listen} can be reached from other machines; use 127.0.0.1 or [::1]"
+            ));
         }
         let options = DatabaseOptions::new(format!("sqlite:{}", database.display()));
         let open = connect::store(&options).map_err(|error| anyhow!(error.chain()))?;
-        open.admin.migrate().await.map_err(|error| anyhow!(error.chain()))?;
+        open.admin
+            .migrate()
+            .await
+            .map_err(|error| anyhow!(error.chain()))?;
         let sink = connect::sink(&SinkOptions::new("http-stream:"))?;
         let listener = match TcpListener::bind(listen).await {
             Ok(listener) => listener,

@@ -34,9 +34,13 @@ pub(super) struct Listener {
 
 impl Listener {
     pub(super) async fn connect(address: SocketAddr) -> Result<Self> {
-        let mut stream = TcpStream::connect(address).await.context("can't reach the demo's own stream")?;
+        let mut stream = TcpStream::connect(address)
+            .await
+            .context("can't reach the demo's own stream")?;
         // HTTP/1.0 has no chunks: after the head the body is the plain lines, until the server closes.
-        stream.write_all(b"GET /v1/stream?from=1 HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
+        stream
+            .write_all(b"GET /v1/stream?from=1 HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            .await?;
         let mut lines = BufReader::new(stream).lines();
         let status = lines.next_line().await?.unwrap_or_default();
         if !status.contains(" 200 ") {
@@ -62,13 +66,16 @@ impl Listener {
     /// How long the event took to arrive; `None` when it did not within `patience`.
     pub(super) async fn wait_for(&self, id: Uuid, patience: Duration) -> Option<Duration> {
         let began = Instant::now();
-        self.until(began + patience, |seen| seen.iter().any(|event| event.id == id)).await.then(|| began.elapsed())
+        self.until(began + patience, |seen| seen.iter().any(|event| event.id == id))
+            .await
+            .then(|| began.elapsed())
     }
 
     /// Everything seen, once all that was committed is there or `patience` is over.
     pub(super) async fn finish(self, books: &[Order], patience: Duration) -> Vec<Seen> {
         let committed = books.iter().filter(|order| order.committed).count();
-        self.until(Instant::now() + patience, |seen| seen.len() >= committed).await;
+        self.until(Instant::now() + patience, |seen| seen.len() >= committed)
+            .await;
         // Copies and ghosts would come after the last expected event: give them a moment to be caught.
         tokio::time::sleep(Duration::from_millis(300)).await;
         self.task.abort();

@@ -37,7 +37,9 @@ pub(super) struct Shop {
 impl Shop {
     pub(super) async fn open(database: &Path) -> Result<Self> {
         let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(database)).await?;
-        sqlx::raw_sql(include_str!("shop/orders.sql")).execute(&pool).await?;
+        sqlx::raw_sql(include_str!("shop/orders.sql"))
+            .execute(&pool)
+            .await?;
         Ok(Self {
             pool,
             outbox: Outbox::default(),

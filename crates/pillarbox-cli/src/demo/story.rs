@@ -35,10 +35,11 @@ impl<'a> Story<'a> {
 
   Watching along: http://{}/\n
   {}",
-            self.context.strong("Pillarbox: the transactional outbox, in a minute"),
+            self.context
+                .strong("Pillarbox: the transactional outbox, in a minute"),
             self.address,
             self.context.quiet(&format!(
-                "{:<6}{:<8}{:<15}{:>8}   {:<26}{}",
+                "{:<6}{:<8}{:<15}{:>8}   {:<27}{}",
                 "ORDER", "BY", "WHAT", "TOTAL", "THE TRANSACTION", "THE EVENT"
             )),
         ))
@@ -51,10 +52,14 @@ impl<'a> Story<'a> {
                 delivered += 1;
                 (
                     format!("{:<26}", "committed"),
-                    self.context.good(&format!("delivered after {:.0} ms", after.as_secs_f64() * 1000.0)),
+                    self.context
+                        .good(&format!("delivered after {:.0} ms", after.as_secs_f64() * 1000.0)),
                 )
             }
-            (true, None) => (format!("{:<26}", "committed"), self.context.bad("not delivered yet")),
+            (true, None) => (
+                format!("{:<26}", "committed"),
+                self.context.bad("not delivered yet"),
+            ),
             (false, _) => (
                 self.context.bad(&format!("{:<26}", "rolled back: card declined")),
                 self.context.quiet("never existed"),
@@ -74,7 +79,8 @@ impl<'a> Story<'a> {
             order.item,
         ))?;
         if order.number.is_multiple_of(10) {
-            let tally = format!("  {committed} committed, {rolled_back} rolled back, {delivered} delivered so far");
+            let tally =
+                format!("  {committed} committed, {rolled_back} rolled back, {delivered} delivered so far");
             self.context.print(&self.context.quiet(&tally))?;
         }
         Ok(())
@@ -86,7 +92,16 @@ impl<'a> Story<'a> {
             value["kept"] = json!(verdict.kept());
             return self.context.print_json(&value);
         }
-        let Verdict { committed, rolled_back, delivered, lost, duplicated, ghosts, out_of_order, .. } = verdict;
+        let Verdict {
+            committed,
+            rolled_back,
+            delivered,
+            lost,
+            duplicated,
+            ghosts,
+            out_of_order,
+            ..
+        } = verdict;
         self.context.print(&format!(
             "\n  Committed {committed}, rolled back {rolled_back}, delivered {delivered}. What the stream's listener really saw:"
         ))?;

@@ -35,7 +35,12 @@ pub(super) async fn handler(
     };
     let Ok(place) = api.stream_clients.clone().try_acquire_owned() else {
         let text = format!("{STREAM_CLIENTS_MAX} clients follow already; try again later.\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(header::RETRY_AFTER, "5")],
+            text,
+        )
+            .into_response();
     };
     let following = (hub.subscribe(wanted.from), api.closing.clone(), place);
     let lines = stream::unfold(following, |(mut subscription, closing, place)| async move {
@@ -45,8 +50,14 @@ pub(super) async fn handler(
             next = subscription.next() => next?,
             () = closing.cancelled() => return None,
         };
-        Some((Ok::<Bytes, std::convert::Infallible>(line), (subscription, closing, place)))
+        Some((
+            Ok::<Bytes, std::convert::Infallible>(line),
+            (subscription, closing, place),
+        ))
     });
-    let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-ndjson"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
     (headers, Body::from_stream(lines)).into_response()
 }
