@@ -6,6 +6,9 @@ mod postgres;
 mod sqlite;
 
 use jiff::Timestamp;
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+pub use postgres::channel as postgres_channel;
 use sqlx::Transaction;
 use thiserror::Error;
 

@@ -1,75 +1,136 @@
-//! Placeholder.
-use super::{
-    admin::{AdminEnqueueError, StoreStatus},
-    *,
-};
-use crate::connect::DatabaseOptions;
+//! PostgreSQL: discovery by snapshot cursor, HOT settling, leased lanes, a side table for what waits.
+//!
+//! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
+//! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`admin`] answers people.
+
+mod admin;
+mod connection;
+mod discover;
+mod error;
+mod lanes;
+mod notify;
+mod park;
+mod row;
+mod schema;
+mod settle;
+mod snapshot;
+
+use std::{sync::Arc, time::Duration};
+
 use async_trait::async_trait;
-use pillarbox::{Enqueued, Event, Limits};
-use std::time::Duration;
-pub struct PostgresStore;
-fn no() -> StoreError {
-    StoreError::new(StoreErrorKind::Refused, "placeholder")
+
+use self::{connection::Connection, notify::Wakening};
+use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
+use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
+
+/// An outbox in PostgreSQL 15 or newer.
+pub struct PostgresStore {
+    connection: Arc<Connection>,
+    lanes: lanes::Statements,
+    settle: settle::Statements,
+    park: park::Statements,
+    discover: Arc<discover::Statements>,
+    wakening: Wakening,
 }
+
 impl PostgresStore {
-    pub fn open(_: &DatabaseOptions) -> Result<Self, StoreError> {
-        Ok(Self)
+    /// Does not connect yet.
+    pub fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        let connection = Arc::new(Connection::open(options)?);
+        let tables = &options.tables;
+        Ok(Self {
+            lanes: lanes::Statements::new(tables),
+            settle: settle::Statements::new(tables),
+            park: park::Statements::new(tables),
+            discover: Arc::new(discover::Statements::new(tables)),
+            wakening: Wakening::new(options, tables),
+            connection,
+        })
     }
 }
+
 #[async_trait]
 impl Store for PostgresStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            notify: self.wakening.listens(),
+            shared: true,
+        }
     }
+
     async fn check(&self) -> Result<(), StoreError> {
-        Err(no())
+        schema::check(&self.connection).await
     }
+
     async fn heartbeat(
         &self,
-        _: RelayId,
-        _: &str,
-        _: Duration,
-        _: &[HeldLane],
+        relay: RelayId,
+        name: &str,
+        ttl: Duration,
+        held: &[HeldLane],
     ) -> Result<Census, StoreError> {
-        Err(no())
+        self.lanes
+            .heartbeat(&self.connection, relay, name, ttl, held)
+            .await
     }
-    async fn take_lanes(&self, _: RelayId, _: usize, _: Duration) -> Result<Vec<HeldLane>, StoreError> {
-        Err(no())
+
+    async fn take_lanes(
+        &self,
+        relay: RelayId,
+        count: usize,
+        ttl: Duration,
+    ) -> Result<Vec<HeldLane>, StoreError> {
+        self.lanes.take(&self.connection, relay, count, ttl).await
     }
-    async fn release_lanes(&self, _: RelayId, _: &[HeldLane]) -> Result<(), StoreError> {
-        Err(no())
+
+    async fn release_lanes(&self, relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
+        self.lanes.release(&self.connection, relay, lanes).await
     }
-    async fn leave(&self, _: RelayId) -> Result<(), StoreError> {
-        Err(no())
+
+    async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
+        self.lanes.leave(&self.connection, relay).await
     }
-    fn reader(&self, _: &[HeldLane]) -> Box<dyn Reader> {
-        unreachable!()
+
+    fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
+        Box::new(discover::SnapshotReader::new(
+            self.connection.clone(),
+            self.discover.clone(),
+            lanes,
+        ))
     }
-    async fn settle(&self, _: &[HeldLane], _: &Settlement) -> Result<Settled, StoreError> {
-        Err(no())
+
+    async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+        self.settle.settle(&self.connection, held, settlement).await
     }
-    async fn due(&self, _: &[HeldLane], _: PageLimit) -> Result<Due, StoreError> {
-        Err(no())
+
+    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+        self.park.due(&self.connection, held, limit).await
     }
-    async fn blocked_keys(&self, _: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
-        Err(no())
+
+    async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
+        self.park.blocked_keys(&self.connection, lanes).await
     }
+
+    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
+        self.wakening.set_asleep(&self.connection, asleep).await
+    }
+
+    async fn wait(&self, at_most: Duration) {
+        self.wakening.wait(&self.connection, at_most).await;
+    }
+
     fn statements(&self) -> u64 {
-        0
+        self.connection.statements()
     }
 }
-#[async_trait]
-impl Admin for PostgresStore {
-    fn migration_sql(&self) -> String {
-        String::new()
-    }
-    async fn migrate(&self) -> Result<Vec<String>, StoreError> {
-        Err(no())
-    }
-    async fn status(&self) -> Result<StoreStatus, StoreError> {
-        Err(no())
-    }
-    async fn enqueue(&self, _: &Limits, _: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
-        Err(no().into())
-    }
+
+/// Lanes and epochs as the statements take them.
+fn lanes_and_epochs(held: &[HeldLane]) -> (Vec<i16>, Vec<i64>) {
+    held.iter().map(|h| (i16::from(h.lane), h.epoch)).unzip()
+}
+
+/// A duration as the statements take it: microseconds, at most a century.
+fn microseconds(duration: Duration) -> i64 {
+    const CENTURY: u128 = 100 * 366 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros().min(CENTURY)).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,83 @@
+//! What people ask: how it stands, new tables, an event by hand.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox::{Enqueued, Event, Limits, Outbox};
+use sqlx::{Row, postgres::PgRow};
+
+use super::{
+    PostgresStore,
+    connection::{arguments, statement},
+    schema,
+};
+use crate::store::{
+    Admin, StoreError,
+    admin::{AdminEnqueueError, RelayStatus, StoreStatus},
+};
+
+#[async_trait]
+impl Admin for PostgresStore {
+    fn migration_sql(&self) -> String {
+        schema::sql(self.connection.tables())
+    }
+
+    async fn migrate(&self) -> Result<Vec<String>, StoreError> {
+        schema::migrate(&self.connection).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        let tables = self.connection.tables();
+        let counts = statement(tables, include_str!("admin_status.sql"));
+        let relays = statement(tables, include_str!("admin_relays.sql"));
+        let counts = self.connection.row(&counts, arguments!()?).await?;
+        let relays = self.connection.rows(&relays, arguments!()?).await?;
+        read(&counts, &relays).map_err(|e| self.connection.explain(e))
+    }
+
+    async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
+        let outbox = Outbox::new(self.connection.tables().clone(), limits.clone());
+        let mut tx = self.connection.begin().await?;
+        let enqueued = outbox
+            .enqueue_all(&mut tx, events)
+            .await
+            .map_err(|error| match error {
+                // An outage is the store's to explain; a refusal is the event's.
+                pillarbox::EnqueueError::Database(error) => {
+                    AdminEnqueueError::Store(self.connection.explain(error))
+                }
+                error => AdminEnqueueError::Refused(error),
+            })?;
+        self.connection.commit(tx).await?;
+        Ok(enqueued)
+    }
+}
+
+fn read(counts: &PgRow, relays: &[PgRow]) -> Result<StoreStatus, sqlx::Error> {
+    let count = |column: usize| counts.try_get::<i64, _>(column).map(|n| n.unsigned_abs());
+    Ok(StoreStatus {
+        pending: count(0)?,
+        failed: count(1)?,
+        held: count(2)?,
+        delayed: count(3)?,
+        dead: count(4)?,
+        oldest_age: counts.try_get::<Option<i64>, _>(5)?.map(age),
+        lanes_held: u16::try_from(count(6)?).unwrap_or(u16::MAX),
+        relays: relays
+            .iter()
+            .map(|row| {
+                Ok(RelayStatus {
+                    id: row.try_get(0)?,
+                    name: row.try_get(1)?,
+                    last_seen: age(row.try_get(2)?),
+                    lanes: u16::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u16::MAX),
+                })
+            })
+            .collect::<Result<_, sqlx::Error>>()?,
+    })
+}
+
+/// Clocks may step back.
+fn age(microseconds: i64) -> Duration {
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}

@@ -1,0 +1,23 @@
+-- How the outbox stands. Pending events are counted from the lowest low mark on by the primary key, so it costs what is
+-- unsettled; the side table and the dead letters are small. Locks nothing.
+with pending as (
+    select count(*) as n, min(e.created_at) as oldest
+    from {events} e
+    where e.seq > (select min(low_mark) from {events_leases})
+      and e.status = 'pending'
+      and (e.available_at is null or not exists (select from {events_parked} p where p.seq = e.seq))
+),
+parked as (
+    select count(*) filter (where p.state = 'failed') as failed,
+           count(*) filter (where p.state = 'held') as held,
+           count(*) filter (where p.state = 'delayed') as delayed,
+           min(e.created_at) filter (where p.state <> 'delayed') as oldest
+    from {events_parked} p
+    join {events} e on e.seq = p.seq
+)
+select pending.n, parked.failed, parked.held, parked.delayed,
+       (select count(*) from {dead}),
+       (extract(epoch from clock_timestamp() - least(pending.oldest, parked.oldest)) * 1000000)::bigint,
+       (select count(*) from {events_lanes} l join {events_leases} s on s.lane = l.lane
+        where l.owner is not null and s.lease_until > now())
+from pending, parked

@@ -1,0 +1,188 @@
+//! Connections to the database, and the one way statements go to it.
+
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use pillarbox::table::Tables;
+use sqlx::{
+    AssertSqlSafe, Executor, PgPool, Postgres, Transaction,
+    postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow},
+};
+
+use super::error::explain;
+use crate::{
+    connect::DatabaseOptions,
+    store::{StoreError, StoreErrorKind},
+};
+
+/// The statements are written for their indexes; a planner misled by statistics that are minutes old must not choose to
+/// read or sort the whole table instead. One plan serves all arguments, so it is made once. Nothing here is worth
+/// compiling.
+const PLANS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
+                     set enable_mergejoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
+const BEGIN_WITH_PLANS: &str = "begin; set local enable_seqscan = off; set local enable_bitmapscan = off; \
+                                set local enable_hashjoin = off; set local enable_mergejoin = off; \
+                                set local jit = off";
+
+pub(super) struct Connection {
+    pool: PgPool,
+    tables: Tables,
+    /// Nothing may be kept in a session, and two messages may meet two servers unless a transaction holds them together.
+    pooler: bool,
+    statements: AtomicU64,
+}
+
+/// A statement with the tables' names in it.
+pub(super) type Sql = Arc<str>;
+
+pub(super) fn statement(tables: &Tables, sql: &str) -> Sql {
+    tables.render(sql).into()
+}
+
+impl Connection {
+    pub(super) fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        let mut connect = connect_options(&options.url)?;
+        let mut pool = PgPoolOptions::new()
+            .max_connections(options.connections_max.max(1))
+            .acquire_timeout(options.connect_timeout)
+            // A broken connection shows as an error that is tried again; a ping before each statement would double the
+            // round trips.
+            .test_before_acquire(false)
+            .idle_timeout(Duration::from_secs(600));
+        if options.pooler {
+            connect = connect.statement_cache_capacity(0);
+        } else {
+            pool = pool.after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(PLANS).await.map(drop) })
+            });
+        }
+        Ok(Self {
+            pool: pool.connect_lazy_with(connect),
+            tables: options.tables.clone(),
+            pooler: options.pooler,
+            statements: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    pub(super) fn statements(&self) -> u64 {
+        self.statements.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
+        explain(error, self.tables.name())
+    }
+
+    /// Runs one statement, by itself.
+    pub(super) async fn rows(&self, sql: &Sql, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
+        if self.pooler {
+            let mut tx = self.begin().await?;
+            let rows = self.rows_in(&mut tx, sql, arguments).await?;
+            self.commit(tx).await?;
+            return Ok(rows);
+        }
+        self.count();
+        sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|e| self.explain(e))
+    }
+
+    /// Runs one statement that always returns one row.
+    pub(super) async fn row(&self, sql: &Sql, arguments: PgArguments) -> Result<PgRow, StoreError> {
+        let mut rows = self.rows(sql, arguments).await?;
+        rows.pop().ok_or_else(|| self.explain(sqlx::Error::RowNotFound))
+    }
+
+    pub(super) async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
+        self.count();
+        let begun = if self.pooler {
+            self.pool.begin_with(BEGIN_WITH_PLANS).await
+        } else {
+            self.pool.begin().await
+        };
+        begun.map_err(|e| self.explain(e))
+    }
+
+    pub(super) async fn rows_in(
+        &self,
+        tx: &mut Transaction<'static, Postgres>,
+        sql: &Sql,
+        arguments: PgArguments,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.count();
+        sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
+            .persistent(!self.pooler)
+            .fetch_all(&mut **tx)
+            .await
+            .map_err(|e| self.explain(e))
+    }
+
+    /// Runs a script of several statements, without arguments.
+    pub(super) async fn script_in(
+        &self,
+        tx: &mut Transaction<'static, Postgres>,
+        script: String,
+    ) -> Result<(), StoreError> {
+        self.count();
+        sqlx::raw_sql(AssertSqlSafe(script))
+            .execute(&mut **tx)
+            .await
+            .map(drop)
+            .map_err(|e| self.explain(e))
+    }
+
+    pub(super) async fn commit(&self, tx: Transaction<'static, Postgres>) -> Result<(), StoreError> {
+        self.count();
+        tx.commit().await.map_err(|e| self.explain(e))
+    }
+
+    fn count(&self) {
+        self.statements.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let options = PgConnectOptions::from_str(url).map_err(|error| {
+        StoreError::new(
+            StoreErrorKind::Misconfigured,
+            "the database's address can't be read. Write postgres://user:password@host:5432/database",
+        )
+        .with_source(error)
+    })?;
+    Ok(match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("pillarbox"),
+    })
+}
+
+/// Puts arguments together; encoding these types can't fail, and when it does the statement says so.
+macro_rules! arguments {
+    ($($value:expr),* $(,)?) => {{
+        #[allow(unused_imports)]
+        use sqlx::Arguments as _;
+        #[allow(unused_mut)]
+        let mut arguments = sqlx::postgres::PgArguments::default();
+        #[allow(unused_mut)]
+        let mut added: Result<(), sqlx::error::BoxDynError> = Ok(());
+        $( added = added.and_then(|()| arguments.add($value)); )*
+        match added {
+            Ok(()) => Ok(arguments),
+            Err(problem) => Err($crate::store::StoreError::new(
+                $crate::store::StoreErrorKind::Refused,
+                "an argument can't be sent to the database",
+            )
+            .with_source(problem)),
+        }
+    }};
+}
+pub(super) use arguments;

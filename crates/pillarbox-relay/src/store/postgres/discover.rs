@@ -1,0 +1,408 @@
+//! Finding what was committed: the snapshot cursor.
+//!
+//! A reader remembers the last snapshot it has read whole. What was committed since is what that snapshot did not see:
+//! rows of transactions from its xmax on, and of those then in progress. Both are found by the index on txid, whatever
+//! was settled since, and a transaction that commits late is found when it does. Where there is more than a page, the
+//! pages go on by seq under the new snapshot, and the reader follows from there when they are through.
+//!
+//! xids live in memory only. A new reader starts at the low mark of its lanes and pages by seq and status.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use pillarbox::{Limits, table::Tables};
+use sqlx::{Row, postgres::PgRow};
+use tokio::time::Instant;
+
+use super::{
+    connection::{Connection, Sql, arguments, statement},
+    row,
+    snapshot::Snapshot,
+};
+use crate::{
+    event::Seq,
+    store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind},
+};
+
+/// How often it is found out up to where every seq is decided. Each time takes an xid.
+const MARK_INTERVAL: Duration = Duration::from_secs(1);
+/// Rows found by txid at once, at least; beyond that they are read by seq.
+const SCAN_ROWS_MIN: usize = 2_000;
+/// Where the columns of the event begin in the statements' rows.
+const EVENT_COLUMNS: usize = 5;
+
+pub(super) struct Statements {
+    page: Sql,
+    follow: Sql,
+    mark: Sql,
+    late: Sql,
+}
+
+impl Statements {
+    pub(super) fn new(tables: &Tables) -> Self {
+        Self {
+            page: statement(tables, include_str!("discover_page.sql")),
+            follow: statement(tables, include_str!("discover_follow.sql")),
+            mark: statement(tables, include_str!("discover_mark.sql")),
+            late: statement(tables, include_str!("discover_late.sql")),
+        }
+    }
+}
+
+pub(super) struct SnapshotReader {
+    connection: Arc<Connection>,
+    statements: Arc<Statements>,
+    lanes: Vec<i16>,
+    state: State,
+    decided: Seq,
+    marks: Marks,
+    /// The server's start. xids that were not written down may be given out again after a crash, so a cursor is of no
+    /// use on a server that has started since.
+    server_start: Option<i64>,
+    /// The last seq that anybody has taken, as far as was seen.
+    last_taken: Seq,
+}
+
+enum State {
+    Opening,
+    Paging(Paging),
+    Following { since: Snapshot },
+}
+
+/// The pages of one snapshot, by seq.
+struct Paging {
+    snapshot: Snapshot,
+    since: Snapshot,
+    after: Seq,
+    /// Every seq up to here was decided when the snapshot was taken.
+    decided: Option<Seq>,
+}
+
+/// Pairs of a seq and an xid X. A transaction that took a seq up to it had an xid below X, and one whose xid is above X
+/// took its seqs later. Hence: once no transaction below X is in progress, every seq up to it is decided; and rows of
+/// transactions above X lie above it.
+#[derive(Default)]
+struct Marks {
+    oldest: Option<Mark>,
+    newest: Option<Mark>,
+    taken_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    seq: Seq,
+    xid: u64,
+}
+
+/// What a statement found.
+struct Found {
+    snapshot: Option<Snapshot>,
+    page: Page,
+    rows: usize,
+    payload_bytes: usize,
+    last_seq: Option<Seq>,
+    total: usize,
+    truncated: bool,
+}
+
+impl SnapshotReader {
+    pub(super) fn new(connection: Arc<Connection>, statements: Arc<Statements>, lanes: &[HeldLane]) -> Self {
+        Self {
+            connection,
+            statements,
+            lanes: lanes.iter().map(|held| i16::from(held.lane)).collect(),
+            state: State::Opening,
+            decided: lanes.iter().map(|held| held.low_mark).min().unwrap_or(0),
+            marks: Marks::default(),
+            server_start: None,
+            last_taken: 0,
+        }
+    }
+
+    async fn open(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
+        self.take_mark().await?;
+        let since = Snapshot::before_everything();
+        let found = self.read_page(None, &since, self.decided, limit).await?;
+        let Some(snapshot) = found.snapshot.clone() else {
+            return Err(unusable("a page came without its snapshot"));
+        };
+        let paging = Paging {
+            decided: self.marks.decided_in(&snapshot),
+            snapshot,
+            since,
+            after: self.decided,
+        };
+        Ok(self.turn_page(paging, found, limit))
+    }
+
+    async fn page(&mut self, paging: Paging, limit: PageLimit) -> Result<Page, StoreError> {
+        let found = self
+            .read_page(Some(&paging.snapshot), &paging.since, paging.after, limit)
+            .await?;
+        Ok(self.turn_page(paging, found, limit))
+    }
+
+    async fn follow(&mut self, since: Snapshot, limit: PageLimit) -> Result<Page, StoreError> {
+        if self.marks.are_worth_taking(self.last_taken) {
+            self.take_mark().await?;
+        }
+        let scan_rows_max = limit.events.max(SCAN_ROWS_MIN) + 1;
+        let arguments = arguments!(
+            since.xmax.to_string(),
+            since.in_progress_texts(),
+            &self.lanes,
+            limit.events as i64,
+            scan_rows_max as i64,
+            limit.payload_bytes_max as i64,
+            limit.bytes as i64,
+        )?;
+        let rows = self.connection.rows(&self.statements.follow, arguments).await?;
+        let found = self.found(rows, limit)?;
+        let Some(snapshot) = found.snapshot.clone() else {
+            return Err(unusable("an answer came without its snapshot"));
+        };
+        let decided = self.marks.decided_in(&snapshot);
+        if found.truncated {
+            let after = self.lowest_new(&since, &snapshot).await?;
+            let paging = Paging {
+                snapshot,
+                since,
+                after,
+                decided,
+            };
+            return self.page(paging, limit).await;
+        }
+        if found.rows == found.total {
+            self.through(snapshot, decided);
+            return Ok(self.answer(found.page, false));
+        }
+        let paging = Paging {
+            snapshot,
+            since,
+            after: found.last_seq.unwrap_or(self.decided),
+            decided,
+        };
+        self.delivered(&paging);
+        self.state = State::Paging(paging);
+        Ok(self.answer(found.page, true))
+    }
+
+    /// Takes a page of a paging snapshot and says what comes next.
+    fn turn_page(&mut self, mut paging: Paging, found: Found, limit: PageLimit) -> Page {
+        // A page can be short because the next payload would not have fitted: only one with room left is the last.
+        let room = found.payload_bytes.saturating_add(limit.payload_bytes_max) <= limit.bytes;
+        if found.rows == 0 || (found.rows < limit.events && room) {
+            self.through(paging.snapshot, paging.decided);
+            return self.answer(found.page, false);
+        }
+        paging.after = found.last_seq.unwrap_or(paging.after);
+        self.delivered(&paging);
+        self.state = State::Paging(paging);
+        self.answer(found.page, true)
+    }
+
+    /// Every event visible in the snapshot has been returned.
+    fn through(&mut self, snapshot: Snapshot, decided: Option<Seq>) {
+        self.decided = self.decided.max(decided.unwrap_or(0));
+        self.marks.drop_up_to(&snapshot);
+        self.state = State::Following { since: snapshot };
+    }
+
+    /// Every event visible in the snapshot has been returned as far as `after`.
+    fn delivered(&mut self, paging: &Paging) {
+        let decided = paging.decided.map_or(0, |seq| seq.min(paging.after));
+        self.decided = self.decided.max(decided);
+    }
+
+    fn answer(&self, page: Page, more: bool) -> Page {
+        Page {
+            decided: self.decided,
+            more,
+            ..page
+        }
+    }
+
+    /// Below what no event lies that `snapshot` sees and `since` did not. Not simply what is decided: one old transaction
+    /// would make every burst read all that came after it.
+    async fn lowest_new(&self, since: &Snapshot, snapshot: &Snapshot) -> Result<Seq, StoreError> {
+        let started_later = self.marks.below(since.xmax).unwrap_or(self.decided);
+        let arguments = arguments!(since.in_progress_texts(), &snapshot.text, &self.lanes)?;
+        let row = self.connection.row(&self.statements.late, arguments).await?;
+        let late: Option<Seq> = row.try_get(0).map_err(|e| self.connection.explain(e))?;
+        Ok(late.map_or(started_later, |seq| started_later.min(seq - 1)))
+    }
+
+    async fn read_page(
+        &mut self,
+        snapshot: Option<&Snapshot>,
+        since: &Snapshot,
+        after: Seq,
+        limit: PageLimit,
+    ) -> Result<Found, StoreError> {
+        let arguments = arguments!(
+            snapshot.map(|s| &s.text),
+            &since.text,
+            after,
+            &self.lanes,
+            limit.events as i64,
+            limit.payload_bytes_max as i64,
+            limit.bytes as i64,
+        )?;
+        let rows = self.connection.rows(&self.statements.page, arguments).await?;
+        self.found(rows, limit)
+    }
+
+    async fn take_mark(&mut self) -> Result<(), StoreError> {
+        let row = self.connection.row(&self.statements.mark, arguments!()?).await?;
+        let (seq, xid) = (|| Ok((row.try_get::<Seq, _>(0)?, row.try_get::<&str, _>(1)?)))()
+            .map_err(|e| self.connection.explain(e))?;
+        let xid = xid.parse().map_err(|_| unusable("an xid can't be read"))?;
+        self.same_server(&row, 2)?;
+        self.last_taken = self.last_taken.max(seq);
+        self.marks.add(Mark { seq, xid });
+        Ok(())
+    }
+
+    fn found(&mut self, rows: Vec<PgRow>, limit: PageLimit) -> Result<Found, StoreError> {
+        let limits = Limits {
+            payload_bytes_max: limit.payload_bytes_max,
+            ..Limits::default()
+        };
+        let mut found = Found {
+            snapshot: None,
+            page: Page::default(),
+            rows: 0,
+            payload_bytes: 0,
+            last_seq: None,
+            total: 0,
+            truncated: false,
+        };
+        found.page.events.reserve_exact(rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            if index == 0 {
+                self.same_server(row, 1)?;
+                let head = |e| self.connection.explain(e);
+                let last_taken: Option<Seq> = row.try_get(2).map_err(head)?;
+                let total: Option<i64> = row.try_get(3).map_err(head)?;
+                found.truncated = row.try_get::<Option<bool>, _>(4).map_err(head)?.unwrap_or(false);
+                found.total = usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX);
+                self.last_taken = self.last_taken.max(last_taken.unwrap_or(0));
+            }
+            if found.snapshot.is_none() {
+                let text: Option<&str> = row.try_get(0).map_err(|e| self.connection.explain(e))?;
+                found.snapshot = text
+                    .map(|text| text.parse().map_err(|_| unusable("a snapshot can't be read")))
+                    .transpose()?;
+            }
+            let no_event = row
+                .try_get::<Option<Seq>, _>(EVENT_COLUMNS)
+                .map_err(|e| self.connection.explain(e))?
+                .is_none();
+            if no_event {
+                continue;
+            }
+            found.rows += 1;
+            let seq = match row::event(row, EVENT_COLUMNS, &limits) {
+                Ok(event) => {
+                    found.payload_bytes += event.event.payload.len();
+                    let seq = event.seq;
+                    found.page.events.push(event);
+                    seq
+                }
+                Err(unreadable) => {
+                    let seq = unreadable.seq;
+                    found.payload_bytes += limit.payload_bytes_max;
+                    found.page.unreadable.push(unreadable);
+                    seq
+                }
+            };
+            found.last_seq = found.last_seq.max(Some(seq));
+        }
+        // The statements return them so; SQL does not promise it.
+        if !found.page.events.is_sorted_by_key(|event| event.seq) {
+            found.page.events.sort_by_key(|event| event.seq);
+        }
+        Ok(found)
+    }
+
+    fn same_server(&mut self, row: &PgRow, column: usize) -> Result<(), StoreError> {
+        let start = row
+            .try_get_raw(column)
+            .ok()
+            .and_then(|value| value.as_bytes().ok().and_then(|b| <[u8; 8]>::try_from(b).ok()))
+            .map(i64::from_be_bytes)
+            .ok_or_else(|| unusable("the server's start can't be read"))?;
+        if *self.server_start.get_or_insert(start) == start {
+            return Ok(());
+        }
+        Err(StoreError::new(
+            StoreErrorKind::Away,
+            "the database has been restarted: reading again from the low marks",
+        ))
+    }
+}
+
+#[async_trait]
+impl Reader for SnapshotReader {
+    async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
+        if self.lanes.is_empty() {
+            return Ok(self.answer(Page::default(), false));
+        }
+        let limit = PageLimit {
+            events: limit.events.max(1),
+            ..limit
+        };
+        // After an error the cursor is where it was, and reading again would be right too; but the contract asks for less.
+        match std::mem::replace(&mut self.state, State::Opening) {
+            State::Opening => self.open(limit).await,
+            State::Paging(paging) => self.page(paging, limit).await,
+            State::Following { since } => self.follow(since, limit).await,
+        }
+    }
+}
+
+impl Marks {
+    /// Only when somebody has taken a seq since: an idle outbox costs no xids.
+    fn are_worth_taking(&self, last_taken: Seq) -> bool {
+        self.newest.is_none_or(|mark| mark.seq < last_taken)
+            && self.taken_at.is_none_or(|at| at.elapsed() >= MARK_INTERVAL)
+    }
+
+    fn add(&mut self, mark: Mark) {
+        self.oldest.get_or_insert(mark);
+        self.newest = Some(mark);
+        self.taken_at = Some(Instant::now());
+    }
+
+    /// Up to where every seq was decided when the snapshot was taken.
+    fn decided_in(&self, snapshot: &Snapshot) -> Option<Seq> {
+        [self.newest, self.oldest]
+            .into_iter()
+            .flatten()
+            .find(|mark| mark.xid <= snapshot.xmin)
+            .map(|mark| mark.seq)
+    }
+
+    /// The oldest has served when a snapshot beyond it has been read whole; the newest still tells what lies above it.
+    fn drop_up_to(&mut self, snapshot: &Snapshot) {
+        if self.oldest.is_some_and(|mark| mark.xid <= snapshot.xmin) {
+            self.oldest = self.newest.filter(|mark| mark.xid > snapshot.xmin);
+        }
+    }
+
+    /// A seq below every one that transactions from this xid on have taken.
+    fn below(&self, xid: u64) -> Option<Seq> {
+        [self.newest, self.oldest]
+            .into_iter()
+            .flatten()
+            .find(|mark| mark.xid < xid)
+            .map(|mark| mark.seq)
+    }
+}
+
+fn unusable(what: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Refused,
+        format!("the database's answer can't be used: {what}"),
+    )
+}

@@ -1,0 +1,45 @@
+-- What was committed since a snapshot: rows of transactions at or above its xmax ($1), and of those that were in progress
+-- then ($2). In one statement, so the rows and the snapshot returned agree. The index on txid serves both parts, and each
+-- stops at $5 rows: then nothing is returned but the fact, and the reader goes on by seq. Locks nothing.
+-- $1 xmax  $2 xids  $3 lanes  $4 events  $5 scan_max  $6 payload_bytes_max  $7 bytes
+with seen as materialized (
+    select pg_current_snapshot() as snapshot
+),
+fresh as materialized (
+    (select e.*, false as late
+     from {events} e
+     where e.txid >= $1::text::xid8 and e.lane = any($3::smallint[]) and e.status = 'pending'
+     order by e.txid
+     limit $5)
+    union all
+    (select e.*, true
+     from {events} e
+     where e.txid = any($2::text[]::xid8[]) and e.lane = any($3::smallint[]) and e.status = 'pending'
+     limit $5)
+),
+head as materialized (
+    select count(*) as total,
+           greatest(count(*) filter (where late), count(*) filter (where not late)) >= $5 as truncated
+    from fresh
+),
+page as (
+    select f.*,
+           row_number() over w as n,
+           sum(case when octet_length(f.payload) <= $6 then octet_length(f.payload) else 0 end) over w as running
+    from fresh f
+    window w as (order by f.seq rows unbounded preceding)
+    order by f.seq
+    limit $4
+)
+select case when p.n is null or p.n = 1 then s.snapshot::text end,
+       pg_postmaster_start_time(),
+       (select case when is_called then last_value else 0 end from {events_seq}),
+       h.total,
+       h.truncated,
+       p.seq, p.lane, p.id, p.topic, p.stream, p.event_type, p.schema_version, p.aggregate_type, p.aggregate_id,
+       p.aggregate_version, p.partition_key, case when octet_length(p.payload) <= $6 then p.payload end,
+       octet_length(p.payload), p.headers, p.project_id, p.user_id, p.created_at, p.available_at, p.attempts,
+       p.max_attempts, p.base_delay_ms, p.max_delay_ms, p.backoff_multiplier
+from seen s
+cross join head h
+left join page p on not h.truncated and (p.n = 1 or p.running <= $7)

@@ -1,0 +1,98 @@
+//! What an error of PostgreSQL means for the relay, and what an operator should do about it.
+
+use sqlx::{Error, error::DatabaseError};
+
+use crate::store::{StoreError, StoreErrorKind};
+
+/// Puts an error into words. `table` is the outbox's, for the message.
+pub(super) fn explain(error: Error, table: &str) -> StoreError {
+    let (kind, context) = match &error {
+        Error::Database(refusal) => judge(refusal.as_ref(), table),
+        Error::PoolTimedOut => (
+            StoreErrorKind::Away,
+            "no connection to the database in time: it can't be reached, or all connections are in use"
+                .to_owned(),
+        ),
+        Error::Io(_) | Error::Protocol(_) | Error::PoolClosed | Error::WorkerCrashed | Error::BeginFailed => {
+            (
+                StoreErrorKind::Away,
+                "the database can't be reached, or the connection broke".to_owned(),
+            )
+        }
+        Error::Tls(_) => (
+            StoreErrorKind::Misconfigured,
+            "no secure connection to the database: check `sslmode` and the certificates".to_owned(),
+        ),
+        Error::Configuration(_) | Error::InvalidArgument(_) => (
+            StoreErrorKind::Misconfigured,
+            "the database's address can't be used: check the URL".to_owned(),
+        ),
+        _ => (
+            StoreErrorKind::Refused,
+            "the database's answer can't be used".to_owned(),
+        ),
+    };
+    StoreError::new(kind, context).with_source(error)
+}
+
+fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
+    let code = refusal.code().unwrap_or_default();
+    match code.as_ref() {
+        "42P01" | "3F000" => not_migrated(table),
+        "42703" | "42883" | "42704" => (
+            StoreErrorKind::NotMigrated,
+            format!(
+                "the tables of {table} are of another version: run `pillarbox migrate`, or the `pillarbox` that made them"
+            ),
+        ),
+        "28000" | "28P01" => (
+            StoreErrorKind::Misconfigured,
+            "the database refuses this user or password: check the URL".to_owned(),
+        ),
+        "3D000" => (
+            StoreErrorKind::Misconfigured,
+            "there is no such database: check the URL, or create it".to_owned(),
+        ),
+        "42501" => (
+            StoreErrorKind::Misconfigured,
+            format!(
+                "this user may not use the tables of {table}: `pillarbox migrate --print` says which rights it needs"
+            ),
+        ),
+        "25006" => (
+            StoreErrorKind::Away,
+            "the database is read-only, perhaps a standby: waiting for a primary".to_owned(),
+        ),
+        "40001" | "40P01" | "55P03" | "57014" => (
+            StoreErrorKind::Away,
+            "the database gave up on a statement: it can be tried again".to_owned(),
+        ),
+        code if code.starts_with("57P")
+            || code.starts_with("08")
+            || code.starts_with("53")
+            || code.starts_with("58") =>
+        {
+            (
+                StoreErrorKind::Away,
+                "the database is starting, stopping or out of resources".to_owned(),
+            )
+        }
+        _ => (
+            StoreErrorKind::Refused,
+            "the database refused a statement".to_owned(),
+        ),
+    }
+}
+
+fn not_migrated(table: &str) -> (StoreErrorKind, String) {
+    (
+        StoreErrorKind::NotMigrated,
+        format!("there is no outbox {table} in this database: run `pillarbox migrate` first"),
+    )
+}
+
+/// The tables are not there.
+pub(super) fn missing(table: &str) -> StoreError {
+    let (kind, context) = not_migrated(table);
+    StoreError::new(kind, context)
+}

@@ -1,0 +1,36 @@
+-- The relay lives, its lanes are renewed as far as they are still its own, and who else lives is counted. Primary keys
+-- serve it. Locks the lanes in their order; whoever clears away dead relays never waits for one.
+-- $1 relay  $2 name  $3 ttl in microseconds  $4 lanes  $5 epochs  $6 low marks
+with me as (
+    insert into {events_relays} (id, name, expires_at)
+    values ($1, $2, now() + $3 * interval '1 microsecond')
+    on conflict (id) do update set name = excluded.name, seen_at = now(), expires_at = excluded.expires_at
+),
+gone as (
+    delete from {events_relays}
+    where id in (select id from {events_relays}
+                 where expires_at < now() - interval '1 minute' and id <> $1
+                 for update skip locked)
+),
+mine as materialized (
+    select l.lane, h.low_mark
+    from {events_lanes} l
+    join unnest($4::smallint[], $5::bigint[], $6::bigint[]) h (lane, epoch, low_mark)
+      on h.lane = l.lane and h.epoch = l.epoch
+    where l.owner = $1
+    order by l.lane
+    for share of l
+),
+renewed as (
+    update {events_leases} s
+    set lease_until = now() + $3 * interval '1 microsecond',
+        low_mark = greatest(s.low_mark, mine.low_mark)
+    from mine
+    where s.lane = mine.lane
+    returning s.lane
+)
+select (select coalesce(array_agg(lane), '{}') from renewed),
+       count(*) filter (where id <> $1),
+       count(*) filter (where id < $1)
+from {events_relays}
+where expires_at > now()

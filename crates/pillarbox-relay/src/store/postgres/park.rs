@@ -1,0 +1,98 @@
+//! What waits in the side table, and what of it may be tried now.
+
+use std::time::Duration;
+
+use pillarbox::{Limits, lane::key_hash, table::Tables};
+use sqlx::{Row, postgres::PgRow};
+
+use super::{
+    connection::{Connection, Sql, arguments, statement},
+    row,
+};
+use crate::{
+    event::{Lane, Seq},
+    store::{Due, DueEvent, HeldLane, PageLimit, StoreError},
+};
+
+/// Where the columns of the event begin in the statement's rows.
+const EVENT_COLUMNS: usize = 5;
+
+pub(super) struct Statements {
+    due: Sql,
+    blocked: Sql,
+}
+
+impl Statements {
+    pub(super) fn new(tables: &Tables) -> Self {
+        Self {
+            due: statement(tables, include_str!("park_due.sql")),
+            blocked: statement(tables, include_str!("park_blocked.sql")),
+        }
+    }
+
+    pub(super) async fn due(
+        &self,
+        connection: &Connection,
+        held: &[HeldLane],
+        limit: PageLimit,
+    ) -> Result<Due, StoreError> {
+        let arguments = arguments!(
+            lanes(held),
+            limit.events.max(1) as i64,
+            limit.payload_bytes_max as i64,
+            limit.bytes as i64,
+        )?;
+        let mut rows = connection.rows(&self.due, arguments).await?;
+        // By the place in the answer; SQL does not promise to keep it.
+        rows.sort_by_key(|row| row.try_get::<Option<i64>, _>(1).ok().flatten());
+        read(&rows, limit).map_err(|e| connection.explain(e))
+    }
+
+    pub(super) async fn blocked_keys(
+        &self,
+        connection: &Connection,
+        held: &[HeldLane],
+    ) -> Result<Vec<(Lane, u64)>, StoreError> {
+        connection
+            .rows(&self.blocked, arguments!(lanes(held))?)
+            .await?
+            .iter()
+            .map(|row| Ok((row.try_get::<i16, _>(0)? as Lane, key_hash(row.try_get(1)?))))
+            .collect::<Result<_, sqlx::Error>>()
+            .map_err(|e| connection.explain(e))
+    }
+}
+
+fn read(rows: &[PgRow], limit: PageLimit) -> Result<Due, sqlx::Error> {
+    let limits = Limits {
+        payload_bytes_max: limit.payload_bytes_max,
+        ..Limits::default()
+    };
+    let mut due = Due::default();
+    let mut waiting = 0;
+    for row in rows {
+        due.next = row
+            .try_get::<Option<i64>, _>(0)?
+            .map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0)));
+        waiting = row.try_get::<i64, _>(2)?;
+        if row.try_get::<Option<Seq>, _>(EVENT_COLUMNS)?.is_none() {
+            continue;
+        }
+        match row::event(row, EVENT_COLUMNS, &limits) {
+            Ok(event) => due.events.push(DueEvent {
+                event,
+                delayed: row.try_get::<Option<bool>, _>(3)?.unwrap_or(false),
+            }),
+            Err(unreadable) => due.unreadable.push(unreadable),
+        }
+    }
+    let returned = due.events.len() + due.unreadable.len();
+    if returned >= limit.events.max(1) || (returned as i64) < waiting {
+        due.next = Some(Duration::ZERO);
+    }
+    Ok(due)
+}
+
+fn lanes(held: &[HeldLane]) -> Vec<i16> {
+    held.iter().map(|held| i16::from(held.lane)).collect()
+}

@@ -1,0 +1,148 @@
+//! From a row to an event, without more copies than the event needs: this runs for every event there is.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use pillarbox::{Event, Limits, RetryOverrides};
+use serde_json::Value;
+use sqlx::{Row, ValueRef, postgres::PgRow};
+use uuid::Uuid;
+
+use crate::event::{StoredEvent, Unreadable};
+
+/// Reads the columns of an event, the first of which (`seq`) is at `first`. Statements list them in this order:
+/// seq, lane, id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+/// partition_key, payload (null when over the limit), its size, headers, project_id, user_id, created_at, available_at,
+/// attempts, max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier.
+pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<StoredEvent, Unreadable> {
+    let columns = Columns { row, first };
+    let seq = columns.integer::<8>(0).unwrap_or_default();
+    let lane = columns.integer::<2>(1).unwrap_or_default();
+    // Generated from 0 to 255.
+    let lane = lane as u8;
+    read(&columns, limits)
+        .map(|(event, attempts, created_at)| StoredEvent {
+            seq,
+            lane,
+            attempts,
+            created_at,
+            event,
+        })
+        .map_err(|problem| Unreadable { seq, lane, problem })
+}
+
+fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp), String> {
+    let size = columns.integer::<4>(12).unwrap_or_default();
+    let payload = columns
+        .bytes(11)
+        .ok_or_else(|| format!("payload of {size} bytes, {} allowed", limits.payload_bytes_max))?;
+    let id = columns
+        .bytes(2)
+        .and_then(|bytes| Uuid::from_slice(bytes).ok())
+        .ok_or("the id can't be read")?;
+    let event = Event {
+        id,
+        topic: columns.required(3)?,
+        stream: columns.text(4)?,
+        event_type: columns.required(5)?,
+        schema_version: narrow(columns.integer::<4>(6).unwrap_or(1)),
+        aggregate_type: columns.required(7)?,
+        aggregate_id: columns.required(8)?,
+        aggregate_version: columns.integer::<8>(9),
+        partition_key: columns.text(10)?,
+        payload: Bytes::copy_from_slice(payload),
+        headers: headers(columns.bytes(13).unwrap_or_default())?,
+        project_id: columns.text(14)?,
+        user_id: columns.text(15)?,
+        available_at: columns.timestamp(17),
+        retry: RetryOverrides {
+            max_attempts: columns.integer::<4>(19).map(narrow),
+            base_delay_ms: columns.integer::<8>(20),
+            max_delay_ms: columns.integer::<8>(21),
+            backoff_multiplier: columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64)),
+        },
+    };
+    let created_at = columns.timestamp(16).unwrap_or(Timestamp::UNIX_EPOCH);
+    limits
+        .check(&event, created_at)
+        .map_err(|problem| problem.to_string())?;
+    let attempts = u32::try_from(columns.integer::<4>(18).unwrap_or_default()).unwrap_or_default();
+    Ok((event, attempts, created_at))
+}
+
+/// An object of strings, as it is stored: a byte for the format's version, then text. Numbers and truths are turned to
+/// text, as people write them; anything else can't be a header.
+fn headers(stored: &[u8]) -> Result<BTreeMap<String, String>, String> {
+    let text = stored.get(1..).unwrap_or_default();
+    if text.is_empty() || text == b"{}" {
+        return Ok(BTreeMap::new());
+    }
+    let values: BTreeMap<String, Value> =
+        serde_json::from_slice(text).map_err(|_| "headers are not an object".to_owned())?;
+    values
+        .into_iter()
+        .map(|(name, value)| match value {
+            Value::String(text) => Ok((name, text)),
+            Value::Number(number) => Ok((name, number.to_string())),
+            Value::Bool(truth) => Ok((name, truth.to_string())),
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(format!("header `{name}` is not a text")),
+        })
+        .collect()
+}
+
+fn narrow(wide: i64) -> i32 {
+    i32::try_from(wide).unwrap_or(i32::MAX)
+}
+
+/// The columns of one row in PostgreSQL's binary format.
+struct Columns<'r> {
+    row: &'r PgRow,
+    first: usize,
+}
+
+impl<'r> Columns<'r> {
+    fn bytes(&self, column: usize) -> Option<&'r [u8]> {
+        let value = self.row.try_get_raw(self.first + column).ok()?;
+        if value.is_null() {
+            return None;
+        }
+        value.as_bytes().ok()
+    }
+
+    /// An integer of so many bytes.
+    fn integer<const BYTES: usize>(&self, column: usize) -> Option<i64> {
+        let bytes = <[u8; BYTES]>::try_from(self.bytes(column)?).ok()?;
+        let sign = if bytes[0] & 0x80 == 0 { 0 } else { -1 };
+        Some(
+            bytes
+                .iter()
+                .fold(sign, |number, &byte| (number << 8) | i64::from(byte)),
+        )
+    }
+
+    fn text(&self, column: usize) -> Result<Option<String>, String> {
+        self.bytes(column)
+            .map(|bytes| match std::str::from_utf8(bytes) {
+                Ok(text) => Ok(text.to_owned()),
+                Err(_) => Err("a text is not UTF-8".to_owned()),
+            })
+            .transpose()
+    }
+
+    fn required(&self, column: usize) -> Result<String, String> {
+        self.text(column).map(Option::unwrap_or_default)
+    }
+
+    /// Stored as microseconds since 2000, with the ends of the range for the infinities.
+    fn timestamp(&self, column: usize) -> Option<Timestamp> {
+        const YEAR_2000: i64 = 946_684_800_000_000;
+        let stored = self.integer::<8>(column)?;
+        let end = if stored < 0 {
+            Timestamp::MIN
+        } else {
+            Timestamp::MAX
+        };
+        Some(Timestamp::from_microsecond(stored.saturating_add(YEAR_2000)).unwrap_or(end))
+    }
+}

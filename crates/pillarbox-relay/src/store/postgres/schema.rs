@@ -1,0 +1,123 @@
+//! The tables: making them, and telling whether they are there.
+
+use pillarbox::table::Tables;
+use sqlx::{Postgres, Row, Transaction};
+
+use super::{
+    connection::{Connection, arguments, statement},
+    error::missing,
+};
+use crate::store::{StoreError, StoreErrorKind};
+
+/// What this build reads and writes.
+const VERSION: i32 = 1;
+
+/// The whole migration, as `psql` runs it.
+pub(super) fn sql(tables: &Tables) -> String {
+    format!(
+        "begin;\n{};\n\n{}\ncommit;\n",
+        lock(tables),
+        tables.render(include_str!("schema.sql")).trim_end()
+    )
+}
+
+/// Makes what is missing, in one transaction, one migration at a time.
+pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
+    let tables = connection.tables();
+    let mut tx = connection.begin().await?;
+    connection.script_in(&mut tx, lock(tables)).await?;
+    let (has_events, has_meta) = state(connection, &mut tx).await?;
+    if has_meta {
+        let (version, _) = version(connection, &mut tx).await?;
+        check_version(tables, version)?;
+        return Ok(vec![format!("nothing to do: version {version} is there")]);
+    }
+    if has_events {
+        return Err(StoreError::new(
+            StoreErrorKind::Refused,
+            format!(
+                "there is a table {} that Pillarbox did not make: choose another name in `outbox.database.table`",
+                tables.name()
+            ),
+        ));
+    }
+    connection
+        .script_in(&mut tx, tables.render(include_str!("schema.sql")))
+        .await?;
+    connection.commit(tx).await?;
+    let beside = ["parked", "lanes", "leases", "relays", "meta"].map(|suffix| tables.beside(suffix));
+    Ok([tables.events(), tables.dead()]
+        .into_iter()
+        .chain(beside)
+        .map(|name| format!("made table {}", name.replace('"', "")))
+        .chain([format!("the outbox is at version {VERSION}")])
+        .collect())
+}
+
+/// Is the outbox there, of this version, and in the cluster it was made in? After a restore elsewhere its xids are
+/// rebased.
+pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
+    let mut tx = connection.begin().await?;
+    let (has_events, has_meta) = state(connection, &mut tx).await?;
+    if !has_events || !has_meta {
+        return Err(missing(connection.tables().name()));
+    }
+    let (version, moved) = version(connection, &mut tx).await?;
+    check_version(connection.tables(), version)?;
+    if moved {
+        tracing::warn!("the outbox was restored from another cluster: rebasing its transaction ids");
+        let rebase = connection.tables().render(include_str!("schema_rebase.sql"));
+        connection.script_in(&mut tx, rebase).await?;
+    }
+    connection.commit(tx).await
+}
+
+/// One migration at a time in this database, for this outbox.
+fn lock(tables: &Tables) -> String {
+    format!(
+        "select pg_advisory_xact_lock(hashtextextended('pillarbox migrate {}', 0))",
+        tables.events()
+    )
+}
+
+async fn state(
+    connection: &Connection,
+    tx: &mut Transaction<'static, Postgres>,
+) -> Result<(bool, bool), StoreError> {
+    let sql = statement(connection.tables(), include_str!("schema_state.sql"));
+    one_row(connection, tx, &sql, |row| Ok((row.try_get(0)?, row.try_get(1)?))).await
+}
+
+async fn version(
+    connection: &Connection,
+    tx: &mut Transaction<'static, Postgres>,
+) -> Result<(i32, bool), StoreError> {
+    let sql = statement(connection.tables(), include_str!("schema_version.sql"));
+    one_row(connection, tx, &sql, |row| Ok((row.try_get(0)?, row.try_get(1)?))).await
+}
+
+async fn one_row<T>(
+    connection: &Connection,
+    tx: &mut Transaction<'static, Postgres>,
+    sql: &super::connection::Sql,
+    read: impl Fn(&sqlx::postgres::PgRow) -> Result<T, sqlx::Error>,
+) -> Result<T, StoreError> {
+    let rows = connection.rows_in(tx, sql, arguments!()?).await?;
+    rows.first()
+        .ok_or(sqlx::Error::RowNotFound)
+        .and_then(read)
+        .map_err(|e| connection.explain(e))
+}
+
+fn check_version(tables: &Tables, version: i32) -> Result<(), StoreError> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        StoreErrorKind::NotMigrated,
+        format!(
+            "the outbox {} is at version {version} and this pillarbox needs {VERSION}: run `pillarbox migrate`, or a newer pillarbox",
+            tables.name()
+        ),
+    ))
+}

@@ -1,0 +1,117 @@
+-- The outbox, version 1. Every statement can be run again and then changes nothing.
+--
+-- An application's role needs: insert and select on {events}, select on {events_asleep}.
+-- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
+-- sequences {events_seq} and {events_asleep}.
+
+-- A payload is kept as the bytes it was written with. A domain checks that they are JSON when they are written; a check
+-- constraint would parse every payload again each time its row is settled.
+do $$ begin
+    create domain {events_json} as text constraint is_json check (value::json is not null);
+exception when duplicate_object then null;
+end $$;
+
+create table if not exists {events} (
+    -- Before seq: a transaction must have its xid before it takes a seq, or "every seq up to here is decided" can't be
+    -- known. See the relay's discover.rs.
+    txid                xid8 not null default pg_current_xact_id(),
+    seq                 bigint generated always as identity (sequence name {events_seq}) primary key,
+    -- Generated, so that a plain insert from any language has one.
+    lane                smallint not null
+                        generated always as ((hashtextextended(coalesce(partition_key, aggregate_id), 0) & 255)::smallint) stored,
+    id                  uuid not null default gen_random_uuid() constraint {index_id} unique,
+    topic               text not null,
+    stream              text,
+    event_type          text not null,
+    schema_version      integer not null default 1,
+    aggregate_type      text not null,
+    aggregate_id        text not null,
+    aggregate_version   bigint,
+    partition_key       text,
+    payload             {events_json} not null,
+    headers             jsonb not null default '{}',
+    project_id          text,
+    user_id             text,
+    -- The moment of the insert, not of the transaction's start: closer to the commit, which nothing can record.
+    created_at          timestamptz not null default clock_timestamp(),
+    available_at        timestamptz,
+    status              text not null default 'pending'
+                        constraint {index_status} check (status in ('pending', 'failed', 'held', 'published', 'dead')),
+    attempts            integer not null default 0,
+    max_attempts        integer,
+    base_delay_ms       bigint,
+    max_delay_ms        bigint,
+    backoff_multiplier  double precision,
+    last_error          text,
+    first_attempt_at    timestamptz,
+    last_attempt_at     timestamptz,
+    published_at        timestamptz
+)
+-- Room on the page for each row's settled version, so that settling is a HOT update.
+with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_insert_scale_factor = 0.1,
+      autovacuum_analyze_scale_factor = 0.1);
+
+-- No index may mention a column that settling changes, not even in a predicate: updates would not be HOT any more.
+create index if not exists {index_txid} on {events} (txid);
+
+-- Failing and held events, and delayed ones: the few that wait. due_at is set for a key's failing head and for delayed
+-- events, and null for what is held behind a head.
+create table if not exists {events_parked} (
+    seq     bigint primary key,
+    lane    smallint not null,
+    key     text not null,
+    state   text not null constraint {index_parked_state} check (state in ('failed', 'held', 'delayed')),
+    due_at  timestamptz
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+create index if not exists {index_parked_key} on {events_parked} (lane, key, seq);
+create index if not exists {index_parked_due} on {events_parked} (lane, due_at) where due_at is not null;
+create index if not exists {index_parked_head} on {events_parked} (lane, key) where due_at is not null;
+
+-- Who holds a lane. Changes only when a lane changes hands, so that the fence in every settlement reads 256 rows and
+-- never the dead versions that renewals leave behind while some long transaction keeps its snapshot.
+create table if not exists {events_lanes} (
+    lane   smallint primary key,
+    owner  uuid,
+    epoch  bigint not null default 0
+);
+-- What a heartbeat writes for each lane.
+create table if not exists {events_leases} (
+    lane         smallint primary key,
+    lease_until  timestamptz not null default '-infinity',
+    low_mark     bigint not null default 0
+) with (fillfactor = 25);
+insert into {events_lanes} (lane) select n from generate_series(0, 255) n on conflict do nothing;
+insert into {events_leases} (lane) select n from generate_series(0, 255) n on conflict do nothing;
+
+create table if not exists {events_relays} (
+    id          uuid primary key,
+    name        text not null,
+    joined_at   timestamptz not null default now(),
+    seen_at     timestamptz not null default now(),
+    expires_at  timestamptz not null
+) with (fillfactor = 25);
+
+create table if not exists {dead} (
+    seq         bigint primary key,
+    id          uuid not null,
+    topic       text not null,
+    key         text not null,
+    event_type  text not null,
+    reason      text not null,
+    error       text not null,
+    attempts    integer not null,
+    died_at     timestamptz not null default now()
+);
+
+-- The second until which a relay sleeps and wants waking by NOTIFY. A sequence, because it is changed in place: a row
+-- would leave dead versions that every insert of an event would step over while a long transaction is open.
+create sequence if not exists {events_asleep} as bigint minvalue 0 start 0;
+
+create table if not exists {events_meta} (
+    only_row           boolean primary key default true constraint {index_meta_only_row} check (only_row),
+    version            integer not null,
+    -- xids mean nothing in another cluster: after a dump and restore they are rebased.
+    system_identifier  bigint not null
+);
+insert into {events_meta} (version, system_identifier)
+select 1, system_identifier from pg_control_system() on conflict do nothing;

@@ -1,0 +1,217 @@
+//! Writing down what became of events: one statement for deliveries, one transaction for everything else.
+
+use std::collections::BTreeSet;
+
+use pillarbox::table::Tables;
+use sqlx::{Postgres, Row, Transaction};
+
+use super::{
+    connection::{Connection, Sql, arguments, statement},
+    lanes_and_epochs, microseconds,
+};
+use crate::{
+    event::{Lane, Seq},
+    settlement::{Parked, Settlement},
+    store::{HeldLane, Settled, StoreError},
+};
+
+pub(super) struct Statements {
+    published: Sql,
+    fence: Sql,
+    unparked: Sql,
+    failed: Sql,
+    held: Sql,
+    delayed: Sql,
+    dead: Sql,
+    next: Sql,
+}
+
+type Tx = Transaction<'static, Postgres>;
+
+impl Statements {
+    pub(super) fn new(tables: &Tables) -> Self {
+        Self {
+            published: statement(tables, include_str!("settle_published.sql")),
+            fence: statement(tables, include_str!("settle_fence.sql")),
+            unparked: statement(tables, include_str!("settle_unparked.sql")),
+            failed: statement(tables, include_str!("settle_failed.sql")),
+            held: statement(tables, include_str!("settle_held.sql")),
+            delayed: statement(tables, include_str!("settle_delayed.sql")),
+            dead: statement(tables, include_str!("settle_dead.sql")),
+            next: statement(tables, include_str!("settle_next.sql")),
+        }
+    }
+
+    pub(super) async fn settle(
+        &self,
+        connection: &Connection,
+        held: &[HeldLane],
+        settlement: &Settlement,
+    ) -> Result<Settled, StoreError> {
+        if settlement.is_empty() {
+            return Ok(Settled { free: Vec::new() });
+        }
+        if settlement.is_plain() {
+            let (lanes, epochs) = lanes_and_epochs(held);
+            let arguments = arguments!(&settlement.published, lanes, epochs)?;
+            let row = connection.row(&self.published, arguments).await?;
+            unfenced(connection, &row)?;
+            return Ok(Settled { free: Vec::new() });
+        }
+        let mut tx = connection.begin().await?;
+        self.fence(connection, &mut tx, held, settlement).await?;
+        self.write(connection, &mut tx, held, settlement).await?;
+        let free = self.next(connection, &mut tx, settlement).await?;
+        connection.commit(tx).await?;
+        Ok(Settled { free })
+    }
+
+    /// Keeps the lanes of these events from changing hands until the transaction ends.
+    async fn fence(
+        &self,
+        connection: &Connection,
+        tx: &mut Tx,
+        held: &[HeldLane],
+        settlement: &Settlement,
+    ) -> Result<(), StoreError> {
+        let touched = lanes(settlement);
+        let asked: Vec<HeldLane> = held
+            .iter()
+            .filter(|held| touched.contains(&held.lane))
+            .copied()
+            .collect();
+        let (lanes, epochs) = lanes_and_epochs(&asked);
+        let rows = connection
+            .rows_in(tx, &self.fence, arguments!(lanes, epochs)?)
+            .await?;
+        if rows.len() < touched.len() {
+            return Err(StoreError::fenced());
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        connection: &Connection,
+        tx: &mut Tx,
+        held: &[HeldLane],
+        settlement: &Settlement,
+    ) -> Result<(), StoreError> {
+        if !settlement.published.is_empty() {
+            let (lanes, epochs) = lanes_and_epochs(held);
+            let arguments = arguments!(&settlement.published, lanes, epochs)?;
+            for row in connection.rows_in(tx, &self.published, arguments).await? {
+                unfenced(connection, &row)?;
+            }
+        }
+        if !settlement.published_parked.is_empty() {
+            let (seqs, ..) = columns(&settlement.published_parked);
+            connection.rows_in(tx, &self.unparked, arguments!(seqs)?).await?;
+        }
+        if !settlement.failed.is_empty() {
+            let (seqs, lanes, keys) = columns(settlement.failed.iter().map(|f| &f.parked));
+            let attempts: Vec<i32> = settlement.failed.iter().map(|f| count(f.attempts)).collect();
+            let errors: Vec<String> = settlement.failed.iter().map(|f| storable(&f.error)).collect();
+            let delays: Vec<i64> = settlement
+                .failed
+                .iter()
+                .map(|f| microseconds(f.retry_in))
+                .collect();
+            let arguments = arguments!(seqs, lanes, keys, attempts, errors, delays)?;
+            connection.rows_in(tx, &self.failed, arguments).await?;
+        }
+        if !settlement.held.is_empty() {
+            let (seqs, lanes, keys) = columns(&settlement.held);
+            connection
+                .rows_in(tx, &self.held, arguments!(seqs, lanes, keys)?)
+                .await?;
+        }
+        if !settlement.delayed.is_empty() {
+            let (seqs, lanes, keys) = columns(settlement.delayed.iter().map(|d| &d.parked));
+            let due: Vec<i64> = settlement
+                .delayed
+                .iter()
+                .map(|d| d.available_at.as_microsecond())
+                .collect();
+            let arguments = arguments!(seqs, lanes, keys, due)?;
+            connection.rows_in(tx, &self.delayed, arguments).await?;
+        }
+        if !settlement.dead.is_empty() {
+            let seqs: Vec<Seq> = settlement.dead.iter().map(|d| d.seq).collect();
+            let attempts: Vec<i32> = settlement.dead.iter().map(|d| count(d.attempts)).collect();
+            let reasons: Vec<&str> = settlement.dead.iter().map(|d| d.reason.as_str()).collect();
+            let errors: Vec<String> = settlement.dead.iter().map(|d| storable(&d.error)).collect();
+            let arguments = arguments!(seqs, attempts, reasons, errors)?;
+            connection.rows_in(tx, &self.dead, arguments).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the first of what remains of each key due, and says which keys have nothing left.
+    async fn next(
+        &self,
+        connection: &Connection,
+        tx: &mut Tx,
+        settlement: &Settlement,
+    ) -> Result<Vec<(Lane, String)>, StoreError> {
+        let left = settlement
+            .published_parked
+            .iter()
+            .map(|p| (i16::from(p.lane), p.key.as_str()));
+        let died = settlement
+            .dead
+            .iter()
+            .filter_map(|d| Some((i16::from(d.lane), d.key.as_deref()?)));
+        let keys: BTreeSet<(i16, &str)> = left.chain(died).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (lanes, keys): (Vec<i16>, Vec<&str>) = keys.into_iter().unzip();
+        connection
+            .rows_in(tx, &self.next, arguments!(lanes, keys)?)
+            .await?
+            .iter()
+            .map(|row| Ok((row.try_get::<i16, _>(0)? as Lane, row.try_get(1)?)))
+            .collect::<Result<_, sqlx::Error>>()
+            .map_err(|e| connection.explain(e))
+    }
+}
+
+fn unfenced(connection: &Connection, row: &sqlx::postgres::PgRow) -> Result<(), StoreError> {
+    if row.try_get(0).map_err(|e| connection.explain(e))? {
+        return Err(StoreError::fenced());
+    }
+    Ok(())
+}
+
+/// The lanes of everything but the plain deliveries, which carry none: their statement fences itself.
+fn lanes(settlement: &Settlement) -> BTreeSet<Lane> {
+    let parked = settlement.published_parked.iter().chain(&settlement.held);
+    let failed = settlement.failed.iter().map(|f| &f.parked);
+    let delayed = settlement.delayed.iter().map(|d| &d.parked);
+    parked
+        .chain(failed)
+        .chain(delayed)
+        .map(|p| p.lane)
+        .chain(settlement.dead.iter().map(|d| d.lane))
+        .collect()
+}
+
+fn columns<'a>(parked: impl IntoIterator<Item = &'a Parked>) -> (Vec<Seq>, Vec<i16>, Vec<&'a str>) {
+    let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    for event in parked {
+        columns.0.push(event.seq);
+        columns.1.push(i16::from(event.lane));
+        columns.2.push(event.key.as_str());
+    }
+    columns
+}
+
+fn count(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
+}
+
+/// PostgreSQL's text can't hold a NUL, and an error's text comes from outside.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}

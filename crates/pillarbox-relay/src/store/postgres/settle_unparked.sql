@@ -1,0 +1,13 @@
+-- Delivered events that leave the side table. Primary keys find both; locks the rows.
+-- $1 seqs
+with written as (
+    update {events} e
+    set status = 'published',
+        attempts = e.attempts + 1,
+        first_attempt_at = coalesce(e.first_attempt_at, now()),
+        last_attempt_at = now(),
+        published_at = now()
+    where e.seq = any($1::bigint[])
+      and e.status in ('pending', 'failed', 'held')
+)
+delete from {events_parked} p where p.seq = any($1::bigint[])
