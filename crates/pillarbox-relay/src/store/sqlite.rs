@@ -1,75 +1,103 @@
-//! Placeholder.
-use super::{
-    admin::{AdminEnqueueError, StoreStatus},
-    *,
-};
-use crate::connect::DatabaseOptions;
+//! SQLite: the embedded default. The relay and the application share a file in WAL mode: the application writes in its
+//! own transactions while the relay reads.
+//!
+//! The parts follow an event: [`discover`] finds it, [`settle`] writes down what became of it, [`park`] knows what waits;
+//! [`lanes`] says who may, [`wake`] when to look, [`admin`] answers people. [`connection`] is what they stand on.
+
+mod admin;
+mod connection;
+mod discover;
+mod lanes;
+mod park;
+mod row;
+mod settle;
+mod statements;
+mod wake;
+
+use std::{sync::Arc, time::Duration};
+
 use async_trait::async_trait;
-use pillarbox::{Enqueued, Event, Limits};
-use std::time::Duration;
-pub struct SqliteStore;
-fn no() -> StoreError {
-    StoreError::new(StoreErrorKind::Refused, "placeholder")
+
+use self::{connection::Connections, discover::SqliteReader, wake::Watch};
+use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
+use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
+
+pub struct SqliteStore {
+    connections: Arc<Connections>,
+    watch: Watch,
 }
+
 impl SqliteStore {
-    pub fn open(_: &DatabaseOptions) -> Result<Self, StoreError> {
-        Ok(Self)
+    /// Does not touch the disk: a file that is not there shows at the first use.
+    pub fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        Ok(Self {
+            connections: Arc::new(Connections::new(options)?),
+            watch: Watch::new(),
+        })
     }
 }
+
 #[async_trait]
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            notify: true,
+            shared: true,
+        }
     }
+
     async fn check(&self) -> Result<(), StoreError> {
-        Err(no())
+        admin::check(&self.connections).await
     }
+
     async fn heartbeat(
         &self,
-        _: RelayId,
-        _: &str,
-        _: Duration,
-        _: &[HeldLane],
+        relay: RelayId,
+        name: &str,
+        ttl: Duration,
+        held: &[HeldLane],
     ) -> Result<Census, StoreError> {
-        Err(no())
+        lanes::heartbeat(&self.connections, relay, name, ttl, held).await
     }
-    async fn take_lanes(&self, _: RelayId, _: usize, _: Duration) -> Result<Vec<HeldLane>, StoreError> {
-        Err(no())
+
+    async fn take_lanes(
+        &self,
+        relay: RelayId,
+        count: usize,
+        ttl: Duration,
+    ) -> Result<Vec<HeldLane>, StoreError> {
+        lanes::take(&self.connections, relay, count, ttl).await
     }
-    async fn release_lanes(&self, _: RelayId, _: &[HeldLane]) -> Result<(), StoreError> {
-        Err(no())
+
+    async fn release_lanes(&self, relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
+        lanes::release(&self.connections, relay, lanes).await
     }
-    async fn leave(&self, _: RelayId) -> Result<(), StoreError> {
-        Err(no())
+
+    async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
+        lanes::leave(&self.connections, relay).await
     }
-    fn reader(&self, _: &[HeldLane]) -> Box<dyn Reader> {
-        unreachable!()
+
+    fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
+        Box::new(SqliteReader::new(self.connections.clone(), lanes))
     }
-    async fn settle(&self, _: &[HeldLane], _: &Settlement) -> Result<Settled, StoreError> {
-        Err(no())
+
+    async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+        settle::settle(&self.connections, held, settlement).await
     }
-    async fn due(&self, _: &[HeldLane], _: PageLimit) -> Result<Due, StoreError> {
-        Err(no())
+
+    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+        park::due(&self.connections, held, limit).await
     }
-    async fn blocked_keys(&self, _: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
-        Err(no())
+
+    async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
+        park::blocked_keys(&self.connections, lanes).await
     }
+
+    async fn wait(&self, at_most: Duration) {
+        self.watch.wait(&self.connections, at_most).await;
+    }
+
     fn statements(&self) -> u64 {
-        0
-    }
-}
-#[async_trait]
-impl Admin for SqliteStore {
-    fn migration_sql(&self) -> String {
-        String::new()
-    }
-    async fn migrate(&self) -> Result<Vec<String>, StoreError> {
-        Err(no())
-    }
-    async fn status(&self) -> Result<StoreStatus, StoreError> {
-        Err(no())
-    }
-    async fn enqueue(&self, _: &Limits, _: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
-        Err(no().into())
+        self.connections.count()
     }
 }

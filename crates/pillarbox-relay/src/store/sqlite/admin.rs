@@ -1,0 +1,148 @@
+//! What people ask of an SQLite outbox.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
+use sqlx::Connection;
+
+use super::{
+    SqliteStore,
+    connection::{Connections, now},
+};
+use crate::store::{
+    StoreError, StoreErrorKind,
+    admin::{Admin, AdminEnqueueError, RelayStatus, StoreStatus},
+};
+
+const VERSION: &str = "1";
+
+#[async_trait]
+impl Admin for SqliteStore {
+    fn migration_sql(&self) -> String {
+        format!(
+            "pragma journal_mode = wal;\n\n{}",
+            self.connections.statements.schema.as_str()
+        )
+    }
+
+    async fn migrate(&self) -> Result<Vec<String>, StoreError> {
+        let at = &*self.connections;
+        let made = !at.path.exists();
+        let mut connection = at.create().await?;
+        let mut tx = connection
+            .begin_with("begin immediate")
+            .await
+            .map_err(|e| at.error(e))?;
+        let found = version(at, &mut *tx).await;
+        let table = at.tables.name();
+        match found {
+            Ok(Some(version)) if version == VERSION => {
+                return Ok(vec![format!(
+                    "the outbox `{table}` is up to date (version {VERSION})"
+                )]);
+            }
+            Ok(Some(version)) => return Err(other_version(table, &version)),
+            Ok(None) => {}
+            Err(error) if error.kind == StoreErrorKind::NotMigrated => {}
+            Err(error) => return Err(error),
+        }
+        sqlx::raw_sql(at.statements.schema.clone())
+            .execute(&mut *tx)
+            .await
+            .map_err(|e| at.error(e))?;
+        tx.commit().await.map_err(|e| at.error(e))?;
+        connection.close().await.map_err(|e| at.error(e))?;
+        let mut done = Vec::new();
+        if made {
+            done.push(format!("made the database {}, in WAL mode", at.path.display()));
+        }
+        done.push(format!(
+            "made the outbox `{table}` (version {VERSION}) and the tables beside it"
+        ));
+        Ok(done)
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        let at = &*self.connections;
+        let now = now();
+        type Counts = (i64, i64, i64, i64, i64, u16, Option<i64>);
+        let (pending, failed, held, delayed, dead, lanes_held, oldest): Counts =
+            sqlx::query_as(at.statements.status.clone())
+                .bind(now)
+                .fetch_one(at.reader())
+                .await
+                .map_err(|e| at.error(e))?;
+        let relays: Vec<(String, String, i64, u16)> = sqlx::query_as(at.statements.relays.clone())
+            .bind(now)
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        let relays = relays.into_iter().map(|(id, name, seen_at, lanes)| RelayStatus {
+            id: id.parse().unwrap_or_default(),
+            name,
+            lanes,
+            last_seen: since(seen_at, now),
+        });
+        Ok(StoreStatus {
+            pending: pending.unsigned_abs(),
+            failed: failed.unsigned_abs(),
+            held: held.unsigned_abs(),
+            delayed: delayed.unsigned_abs(),
+            dead: dead.unsigned_abs(),
+            oldest_age: oldest.map(|at| since(at, now)),
+            lanes_held,
+            relays: relays.collect(),
+        })
+    }
+
+    async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
+        let at = &*self.connections;
+        let outbox = Outbox::new(at.tables.clone(), limits.clone());
+        let mut tx = at.begin().await?;
+        at.counted(events.len() as u64);
+        let enqueued = match outbox.enqueue_all(&mut tx, events).await {
+            Ok(enqueued) => enqueued,
+            Err(EnqueueError::Database(error)) => return Err(at.error(error).into()),
+            Err(error) => return Err(error.into()),
+        };
+        at.commit(tx).await?;
+        Ok(enqueued)
+    }
+}
+
+/// Is the outbox there, of this version?
+pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
+    let table = at.tables.name();
+    match version(at, at.reader()).await? {
+        Some(version) if version == VERSION => Ok(()),
+        Some(version) => Err(other_version(table, &version)),
+        None => Err(StoreError::new(
+            StoreErrorKind::NotMigrated,
+            format!("the outbox `{table}` was not made to its end: run `pillarbox migrate`"),
+        )),
+    }
+}
+
+async fn version<'c, E>(at: &Connections, connection: E) -> Result<Option<String>, StoreError>
+where
+    E: sqlx::Executor<'c, Database = sqlx::Sqlite>,
+{
+    sqlx::query_scalar(at.statements.version.clone())
+        .fetch_optional(connection)
+        .await
+        .map_err(|e| at.error(e))
+}
+
+fn other_version(table: &str, version: &str) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::NotMigrated,
+        format!(
+            "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: use the pillarbox that made it, or a later one"
+        ),
+    )
+}
+
+fn since(at: i64, now: i64) -> Duration {
+    Duration::from_micros(u64::try_from(now - at).unwrap_or(0))
+}

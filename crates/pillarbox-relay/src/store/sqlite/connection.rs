@@ -1,0 +1,196 @@
+//! The file, the connections to it, and what SQLite's errors mean.
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use pillarbox::table::Tables;
+use sqlx::{
+    ConnectOptions, Connection, Sqlite, SqlitePool, Transaction,
+    sqlite::{
+        SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+    },
+};
+
+use super::statements::Statements;
+use crate::{
+    connect::DatabaseOptions,
+    store::{StoreError, StoreErrorKind},
+};
+
+/// How long a statement waits for another process's transaction to end.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Enough for the lanes' readers side by side with a person's question.
+const READERS_MAX: u32 = 2;
+
+pub(super) struct Connections {
+    pub(super) read: SqlitePool,
+    /// One: SQLite has one writer at a time, and waiting in line here is cheaper than on the file's lock.
+    write: SqlitePool,
+    /// Its `data_version` tells whether anybody else has committed.
+    pub(super) watch: SqlitePool,
+    pub(super) statements: Statements,
+    pub(super) tables: Tables,
+    pub(super) path: PathBuf,
+    count: AtomicU64,
+}
+
+impl Connections {
+    pub(super) fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        if options.tables.name().contains('.') {
+            return Err(misconfigured(
+                "a table in SQLite has no schema before its name: leave out everything up to the dot",
+            ));
+        }
+        let connect = connect_options(&options.url)?;
+        let pool = |size: u32, connect: SqliteConnectOptions| {
+            SqlitePoolOptions::new()
+                .max_connections(size)
+                .acquire_timeout(options.connect_timeout.max(BUSY_TIMEOUT))
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .test_before_acquire(false)
+                .connect_lazy_with(connect)
+        };
+        Ok(Self {
+            read: pool(READERS_MAX, connect.clone()),
+            // The mode stays with the file; turning it on here is for a file whose tables somebody made by hand.
+            write: pool(1, connect.clone().journal_mode(SqliteJournalMode::Wal)),
+            watch: pool(1, connect.clone()),
+            statements: Statements::new(&options.tables),
+            tables: options.tables.clone(),
+            path: connect.get_filename().to_owned(),
+            count: AtomicU64::new(0),
+        })
+    }
+
+    /// The one writing connection, for a statement that is its own transaction.
+    pub(super) fn writer(&self) -> &SqlitePool {
+        self.counted(1);
+        &self.write
+    }
+
+    pub(super) fn reader(&self) -> &SqlitePool {
+        self.counted(1);
+        &self.read
+    }
+
+    /// A writing transaction. It takes the write lock at its start, as SQLite can't let a reader become a writer once
+    /// another has written.
+    pub(super) async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        self.counted(1);
+        self.write
+            .begin_with("begin immediate")
+            .await
+            .map_err(|e| self.error(e))
+    }
+
+    pub(super) async fn commit(&self, tx: Transaction<'static, Sqlite>) -> Result<(), StoreError> {
+        self.counted(1);
+        tx.commit().await.map_err(|e| self.error(e))
+    }
+
+    /// A connection that makes the file when there is none.
+    pub(super) async fn create(&self) -> Result<SqliteConnection, StoreError> {
+        let options = (*self.write.connect_options()).clone().create_if_missing(true);
+        SqliteConnection::connect_with(&options)
+            .await
+            .map_err(|e| self.error(e))
+    }
+
+    pub(super) fn counted(&self, statements: u64) {
+        self.count.fetch_add(statements, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn error(&self, error: sqlx::Error) -> StoreError {
+        let (kind, text) = explain(&self.path, self.tables.name(), &error);
+        StoreError::new(kind, text).with_source(error)
+    }
+}
+
+/// Microseconds since 1970. Every process that shares the file is on this machine, so its clock is the database's.
+pub(super) fn now() -> i64 {
+    Timestamp::now().as_microsecond()
+}
+
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+fn connect_options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(|e| misconfigured("the database's address can't be read: use sqlite:path").with_source(e))?;
+    if url.contains(":memory:") || url.contains("mode=memory") {
+        return Err(misconfigured(
+            "an SQLite database in memory can't be shared with the application that writes the events: use sqlite:path",
+        ));
+    }
+    if options.get_filename().as_os_str().is_empty() {
+        return Err(misconfigured(
+            "the database's address names no file: use sqlite:path",
+        ));
+    }
+    Ok(options
+        // Only `migrate` makes a file: a mistyped path should not become an empty database.
+        .create_if_missing(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        // In WAL mode `normal` may lose the last commits when the power fails. A delivery that is forgotten comes twice,
+        // and the events of `pillarbox enqueue` would be lost.
+        .synchronous(SqliteSynchronous::Full)
+        .disable_statement_logging())
+}
+
+fn misconfigured(text: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Misconfigured, text)
+}
+
+fn explain(path: &Path, table: &str, error: &sqlx::Error) -> (StoreErrorKind, String) {
+    use StoreErrorKind::{Away, Misconfigured, NotMigrated, Refused};
+    let file = path.display();
+    let Some(database) = error.as_database_error() else {
+        return match error {
+            sqlx::Error::Configuration(_) => (Misconfigured, format!("{file} can't be opened")),
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => (
+                Refused,
+                format!("{file} holds something unexpected beside the events"),
+            ),
+            _ => (Away, format!("{file} can't be reached")),
+        };
+    };
+    let code: i32 = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
+    // The low byte is the kind; the rest refines it.
+    match code & 0xff {
+        5 | 6 => (Away, format!("{file} is locked by another process's transaction")),
+        10 => (Away, format!("{file} can't be read or written just now")),
+        13 => (Away, format!("the disk of {file} is full: make room")),
+        14 if !path.exists() => (
+            NotMigrated,
+            format!("there is no database at {file}: run `pillarbox migrate` to make it"),
+        ),
+        14 | 3 | 8 | 23 => (
+            Misconfigured,
+            format!("{file} can't be opened for writing: check the rights on it and on its folder"),
+        ),
+        11 => (
+            Misconfigured,
+            format!("{file} is damaged: restore it from a backup"),
+        ),
+        26 => (
+            Misconfigured,
+            format!("{file} is not an SQLite database: check the address"),
+        ),
+        1 if database.message().starts_with("no such ") => (
+            NotMigrated,
+            format!("{file} has no outbox `{table}` of this version: run `pillarbox migrate`"),
+        ),
+        _ => (Refused, format!("{file} refused a statement")),
+    }
+}

@@ -1,0 +1,101 @@
+//! Discovery. SQLite lets one transaction write at a time, so seqs are committed in their order: the last seq read is the
+//! whole cursor, and everything up to it is decided.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{connection::Connections, row};
+use crate::{
+    event::{Lane, Seq},
+    store::{HeldLane, Page, PageLimit, Reader, StoreError},
+};
+
+pub(super) struct SqliteReader {
+    connections: Arc<Connections>,
+    lanes: String,
+    /// The low marks, by lane.
+    marks: Box<[Seq; 256]>,
+    /// Everything up to here was returned, or was settled before.
+    after: Seq,
+}
+
+impl SqliteReader {
+    pub(super) fn new(connections: Arc<Connections>, held: &[HeldLane]) -> Self {
+        let mut marks = Box::new([0; 256]);
+        for held in held {
+            marks[usize::from(held.lane)] = held.low_mark;
+        }
+        Self {
+            connections,
+            lanes: lanes_json(held),
+            marks,
+            after: held.iter().map(|held| held.low_mark).min().unwrap_or(0),
+        }
+    }
+}
+
+#[async_trait]
+impl Reader for SqliteReader {
+    async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
+        let at = &self.connections;
+        // Before the page: what is committed by now is in it, or behind its last event.
+        let top: Seq = sqlx::query_scalar(at.statements.top.clone())
+            .fetch_one(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        let mut page = Page {
+            decided: self.after,
+            ..Page::default()
+        };
+        if top <= self.after {
+            return Ok(page);
+        }
+        let rows = sqlx::query(at.statements.page.clone())
+            .bind(self.after)
+            .bind(&self.lanes)
+            .bind(size(limit.events))
+            .bind(size(limit.bytes))
+            .bind(size(limit.payload_bytes_max))
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        let mut candidates = 0;
+        let mut last = self.after;
+        for row in &rows {
+            candidates = sqlx::Row::try_get::<i64, _>(row, row::CANDIDATES).map_err(|e| at.error(e))?;
+            match row::event(row, limit).map_err(|e| at.error(e))? {
+                Ok(event) => {
+                    last = event.seq;
+                    if event.seq > self.marks[usize::from(event.lane)] {
+                        page.events.push(event);
+                    }
+                }
+                Err(unreadable) => {
+                    last = unreadable.seq;
+                    if unreadable.seq > self.marks[usize::from(unreadable.lane)] {
+                        page.unreadable.push(unreadable);
+                    }
+                }
+            }
+        }
+        page.more = candidates == size(limit.events) || size(rows.len()) < candidates;
+        self.after = if page.more { last } else { last.max(top) };
+        page.decided = self.after;
+        Ok(page)
+    }
+}
+
+/// `[0,1,…]`: SQLite has no arrays, but reads JSON.
+pub(super) fn lanes_json(held: &[HeldLane]) -> String {
+    json(&held.iter().map(|held| held.lane).collect::<Vec<Lane>>())
+}
+
+pub(super) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
+    // Lists of numbers and texts: writing them as JSON can't fail.
+    serde_json::to_string(value).unwrap_or_else(|_| "[]".into())
+}
+
+pub(super) fn size(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,8 @@
+-- The keys given that have nothing failing or held left. Served by the side table's index of keys.
+select k.value ->> 0, k.value ->> 1
+from json_each(?1) as k
+where not exists (
+    select 1
+    from {events_parked} as q
+    where q.lane = k.value ->> 0 and q.key = k.value ->> 1 and q.state <> 'delayed'
+)

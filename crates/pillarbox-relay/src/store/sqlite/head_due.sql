@@ -1,0 +1,13 @@
+-- The first failing or held event of each key given is due at once, unless it waits for its retry. Served by the side
+-- table's index of keys.
+update {events_parked}
+set due_at = ?1
+where due_at is null
+    and seq in (
+        select (
+            select min(q.seq)
+            from {events_parked} as q
+            where q.lane = k.value ->> 0 and q.key = k.value ->> 1 and q.state <> 'delayed'
+        )
+        from json_each(?2) as k
+    )

@@ -1,0 +1,101 @@
+//! From a row to an event, or to the reason why it is none.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use pillarbox::{Event, Limits, RetryOverrides};
+use sqlx::{Row, sqlite::SqliteRow};
+use uuid::Uuid;
+
+use crate::{
+    event::{Lane, StoredEvent, Unreadable},
+    store::PageLimit,
+};
+
+/// Where `page.sql` and `due.sql` tell how many rows there were before the limit on bytes.
+pub(super) const CANDIDATES: usize = 23;
+/// Where `due.sql` tells whether the event was delayed.
+pub(super) const DELAYED: usize = 24;
+
+/// Reads the columns as `page.sql` and `due.sql` list them. The outer error is the database's; the inner one the row's.
+pub(super) fn event(
+    row: &SqliteRow,
+    limit: PageLimit,
+) -> Result<Result<StoredEvent, Unreadable>, sqlx::Error> {
+    let seq = row.try_get(0)?;
+    let lane = row.try_get::<Lane, _>(1)?;
+    Ok(read(row, seq, lane, limit).map_err(|problem| Unreadable { seq, lane, problem }))
+}
+
+fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
+    let event = Event {
+        id: Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is no UUID: {e}"))?,
+        topic: text(row, 3, "topic")?.to_owned(),
+        stream: get(row, 4, "stream")?,
+        event_type: text(row, 5, "event_type")?.to_owned(),
+        schema_version: get(row, 6, "schema_version")?,
+        aggregate_type: text(row, 7, "aggregate_type")?.to_owned(),
+        aggregate_id: text(row, 8, "aggregate_id")?.to_owned(),
+        aggregate_version: get(row, 9, "aggregate_version")?,
+        partition_key: get(row, 10, "partition_key")?,
+        payload: payload(row, limit)?.into(),
+        headers: headers(text(row, 20, "headers")?)?,
+        project_id: get(row, 11, "project_id")?,
+        user_id: get(row, 12, "user_id")?,
+        available_at: get::<Option<i64>>(row, 14, "available_at")?
+            .map(|at| time(at, "available_at"))
+            .transpose()?,
+        retry: RetryOverrides {
+            max_attempts: get(row, 16, "max_attempts")?,
+            base_delay_ms: get(row, 17, "base_delay_ms")?,
+            max_delay_ms: get(row, 18, "max_delay_ms")?,
+            backoff_multiplier: get(row, 19, "backoff_multiplier")?,
+        },
+    };
+    Ok(StoredEvent {
+        seq,
+        lane,
+        attempts: get(row, 15, "attempts")?,
+        created_at: time(get(row, 13, "created_at")?, "created_at")?,
+        event,
+    })
+}
+
+fn payload(row: &SqliteRow, limit: PageLimit) -> Result<Vec<u8>, String> {
+    let limits = Limits {
+        payload_bytes_max: limit.payload_bytes_max,
+        ..Limits::default()
+    };
+    let Some(payload) = get::<Option<Vec<u8>>>(row, 21, "payload")? else {
+        let bytes: i64 = get(row, 22, "payload")?;
+        return Err(format!(
+            "the payload has {bytes} bytes; {} are allowed",
+            limit.payload_bytes_max
+        ));
+    };
+    limits.payload(&payload).map_err(|problem| problem.to_string())?;
+    Ok(payload)
+}
+
+fn headers(text: &str) -> Result<BTreeMap<String, String>, String> {
+    if text == "{}" {
+        return Ok(BTreeMap::new());
+    }
+    serde_json::from_str(text).map_err(|e| format!("the headers are no JSON object of texts: {e}"))
+}
+
+fn time(micros: i64, column: &str) -> Result<Timestamp, String> {
+    Timestamp::from_microsecond(micros).map_err(|e| format!("{column} is no time: {e}"))
+}
+
+fn text<'r>(row: &'r SqliteRow, index: usize, column: &str) -> Result<&'r str, String> {
+    get(row, index, column)
+}
+
+fn get<'r, T>(row: &'r SqliteRow, index: usize, column: &str) -> Result<T, String>
+where
+    T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
+{
+    row.try_get(index)
+        .map_err(|error| format!("{column} can't be read: {error}"))
+}

@@ -1,0 +1,92 @@
+-- The outbox, schema version 1.
+
+-- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
+-- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
+-- Times are microseconds since 1970. The payload stands last, so that reading the rest of a row never walks through it.
+-- No index names a column that changes: settling an event writes its row and nothing else.
+create table if not exists {events} (
+    seq integer primary key autoincrement,
+    lane integer not null check (lane between 0 and 255),
+    id text not null,
+    topic text not null,
+    stream text,
+    event_type text not null,
+    schema_version integer not null default 1,
+    aggregate_type text not null,
+    aggregate_id text not null,
+    aggregate_version integer,
+    partition_key text,
+    project_id text,
+    user_id text,
+    created_at integer not null,
+    available_at integer,
+    status text not null default 'pending'
+        check (status in ('pending', 'published', 'failed', 'held', 'delayed', 'dead')),
+    attempts integer not null default 0,
+    max_attempts integer,
+    base_delay_ms integer,
+    max_delay_ms integer,
+    backoff_multiplier real,
+    last_error text,
+    first_attempt_at integer,
+    last_attempt_at integer,
+    published_at integer,
+    headers text not null default '{}',
+    payload text not null
+) strict;
+
+create unique index if not exists {index_id} on {events} (id);
+
+-- Failing, held and delayed events. Of a key's failing and held ones only the first has a due_at: the others wait for it.
+create table if not exists {events_parked} (
+    seq integer primary key,
+    lane integer not null,
+    key text not null,
+    state text not null check (state in ('failed', 'held', 'delayed')),
+    due_at integer
+) strict;
+
+create index if not exists {index_parked_due} on {events_parked} (due_at) where due_at is not null;
+create index if not exists {index_parked_key} on {events_parked} (lane, key, seq) where state <> 'delayed';
+create index if not exists {index_parked_head} on {events_parked} (lane, key, seq)
+    where state <> 'delayed' and due_at is not null;
+
+create table if not exists {events_lanes} (
+    lane integer primary key,
+    owner text,
+    epoch integer not null default 0,
+    lease_until integer not null default 0,
+    low_mark integer not null default 0
+) strict;
+
+insert into {events_lanes} (lane)
+with recursive counter (lane) as (select 0 union all select lane + 1 from counter where lane < 255)
+select lane from counter where true
+on conflict (lane) do nothing;
+
+create table if not exists {events_relays} (
+    id text primary key,
+    name text not null,
+    seen_at integer not null,
+    expires_at integer not null
+) strict;
+
+create table if not exists {dead} (
+    seq integer primary key,
+    id text not null,
+    reason text not null,
+    error text not null,
+    attempts integer not null,
+    died_at integer not null,
+    topic text not null,
+    key text not null,
+    event_type text not null
+) strict;
+
+create table if not exists {events_meta} (
+    name text primary key,
+    value text not null
+) strict;
+
+insert into {events_meta} (name, value) values ('schema_version', '1')
+on conflict (name) do update set value = excluded.value;

@@ -1,0 +1,243 @@
+//! Settling: one statement for deliveries, one transaction for everything else.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use sqlx::{SqlStr, Sqlite, Transaction};
+
+use super::{
+    connection::{Connections, micros, now},
+    discover::{json as text, size},
+};
+use crate::{
+    event::{Lane, Seq},
+    settlement::Settlement,
+    store::{HeldLane, Settled, StoreError},
+};
+
+pub(super) async fn settle(
+    at: &Connections,
+    held: &[HeldLane],
+    settlement: &Settlement,
+) -> Result<Settled, StoreError> {
+    let fence = Fence::new(held);
+    if settlement.is_empty() {
+        return Ok(Settled { free: Vec::new() });
+    }
+    if settlement.is_plain() {
+        let written = sqlx::query(at.statements.publish.clone())
+            .bind(now())
+            .bind(text(&settlement.published))
+            .bind(&fence.held)
+            .bind(fence.count)
+            .execute(at.writer())
+            .await
+            .map_err(|e| at.error(e))?
+            .rows_affected();
+        // Fewer than given: they were settled before, or the lanes are lost.
+        if written < settlement.published.len() as u64 {
+            at.counted(1);
+            fence.check(at, at.reader()).await?;
+        }
+        return Ok(Settled { free: Vec::new() });
+    }
+    let mut tx = at.begin().await?;
+    at.counted(1);
+    fence.check(at, &mut *tx).await?;
+    let mut batch = Batch {
+        at,
+        tx: &mut tx,
+        now: now(),
+    };
+    let touched = batch.write(settlement, &fence).await?;
+    let free = batch.release(&touched).await?;
+    at.commit(tx).await?;
+    Ok(Settled { free })
+}
+
+/// The lanes and the epochs they are held under.
+struct Fence {
+    held: String,
+    count: i64,
+}
+
+impl Fence {
+    fn new(held: &[HeldLane]) -> Self {
+        Self {
+            held: text(
+                &held
+                    .iter()
+                    .map(|held| (held.lane, held.epoch))
+                    .collect::<Vec<_>>(),
+            ),
+            count: size(held.len()),
+        }
+    }
+
+    async fn check<'c, E>(&self, at: &Connections, connection: E) -> Result<(), StoreError>
+    where
+        E: sqlx::Executor<'c, Database = Sqlite>,
+    {
+        let valid: i64 = sqlx::query_scalar(at.statements.fence.clone())
+            .bind(&self.held)
+            .fetch_one(connection)
+            .await
+            .map_err(|e| at.error(e))?;
+        if valid == self.count {
+            Ok(())
+        } else {
+            Err(StoreError::fenced())
+        }
+    }
+}
+
+struct Batch<'a> {
+    at: &'a Connections,
+    tx: &'a mut Transaction<'static, Sqlite>,
+    now: i64,
+}
+
+impl Batch<'_> {
+    /// Writes everything but the order within keys; returns the keys whose order it may have touched.
+    async fn write(
+        &mut self,
+        settlement: &Settlement,
+        fence: &Fence,
+    ) -> Result<BTreeSet<(Lane, String)>, StoreError> {
+        let sql = &self.at.statements;
+        let parked = settlement.published_parked.iter();
+        let published: Vec<Seq> = settlement
+            .published
+            .iter()
+            .copied()
+            .chain(parked.map(|p| p.seq))
+            .collect();
+        if !published.is_empty() {
+            self.at.counted(1);
+            sqlx::query(sql.publish.clone())
+                .bind(self.now)
+                .bind(text(&published))
+                .bind(&fence.held)
+                .bind(fence.count)
+                .execute(&mut **self.tx)
+                .await
+                .map_err(|e| self.at.error(e))?;
+        }
+        let failed = failed(settlement, self.now);
+        self.timed(&sql.fail, &failed).await?;
+        let aside = aside(settlement);
+        self.plain(&sql.put_aside, &aside).await?;
+        self.plain(&sql.park, &[failed, aside].concat()).await?;
+        let dead = dead(settlement);
+        self.timed(&sql.die, &dead).await?;
+        self.timed(&sql.bury, &dead).await?;
+
+        let mut touched = keys(settlement);
+        let leaving: Vec<Seq> = published
+            .into_iter()
+            .chain(settlement.dead.iter().map(|d| d.seq))
+            .collect();
+        if !leaving.is_empty() {
+            self.at.counted(1);
+            let left: Vec<(Lane, String)> = sqlx::query_as(sql.unpark.clone())
+                .bind(text(&leaving))
+                .fetch_all(&mut **self.tx)
+                .await
+                .map_err(|e| self.at.error(e))?;
+            // A row that could not be read died without telling its key: the side table knows it.
+            touched.extend(left);
+        }
+        Ok(touched)
+    }
+
+    /// Puts the keys in order again, and returns those that are free.
+    async fn release(
+        &mut self,
+        touched: &BTreeSet<(Lane, String)>,
+    ) -> Result<Vec<(Lane, String)>, StoreError> {
+        if touched.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = &self.at.statements;
+        let keys: Vec<Value> = touched.iter().map(|key| json!(key)).collect();
+        self.plain(&sql.head_waits, &keys).await?;
+        self.timed(&sql.head_due, &keys).await?;
+        self.at.counted(1);
+        sqlx::query_as(sql.free.clone())
+            .bind(text(&keys))
+            .fetch_all(&mut **self.tx)
+            .await
+            .map_err(|e| self.at.error(e))
+    }
+
+    async fn plain(&mut self, sql: &SqlStr, rows: &[Value]) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.at.counted(1);
+        let query = sqlx::query(sql.clone()).bind(text(rows));
+        query
+            .execute(&mut **self.tx)
+            .await
+            .map_err(|e| self.at.error(e))?;
+        Ok(())
+    }
+
+    async fn timed(&mut self, sql: &SqlStr, rows: &[Value]) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.at.counted(1);
+        let query = sqlx::query(sql.clone()).bind(self.now).bind(text(rows));
+        query
+            .execute(&mut **self.tx)
+            .await
+            .map_err(|e| self.at.error(e))?;
+        Ok(())
+    }
+}
+
+fn failed(settlement: &Settlement, now: i64) -> Vec<Value> {
+    let rows = settlement.failed.iter().map(|f| {
+        json!({
+            "seq": f.parked.seq, "lane": f.parked.lane, "key": f.parked.key, "state": "failed",
+            "due_at": now.saturating_add(micros(f.retry_in)), "attempts": f.attempts, "error": f.error,
+        })
+    });
+    rows.collect()
+}
+
+fn aside(settlement: &Settlement) -> Vec<Value> {
+    let held = settlement
+        .held
+        .iter()
+        .map(|p| json!({"seq": p.seq, "lane": p.lane, "key": p.key, "state": "held", "due_at": null}));
+    let delayed = settlement.delayed.iter().map(|d| {
+        json!({
+            "seq": d.parked.seq, "lane": d.parked.lane, "key": d.parked.key, "state": "delayed",
+            "due_at": d.available_at.as_microsecond(),
+        })
+    });
+    held.chain(delayed).collect()
+}
+
+fn dead(settlement: &Settlement) -> Vec<Value> {
+    let rows = settlement.dead.iter().map(
+        |d| json!({"seq": d.seq, "attempts": d.attempts, "reason": d.reason.as_str(), "error": d.error}),
+    );
+    rows.collect()
+}
+
+fn keys(settlement: &Settlement) -> BTreeSet<(Lane, String)> {
+    let parked = settlement.published_parked.iter().chain(&settlement.held);
+    parked
+        .chain(settlement.failed.iter().map(|f| &f.parked))
+        .map(|p| (p.lane, p.key.clone()))
+        .chain(
+            settlement
+                .dead
+                .iter()
+                .filter_map(|d| Some((d.lane, d.key.clone()?))),
+        )
+        .collect()
+}

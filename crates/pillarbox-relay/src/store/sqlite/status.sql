@@ -1,0 +1,25 @@
+-- How the outbox stands. Walks the primary key from the lowest low mark, then the side table and the dead letters: what
+-- is unsettled, never what was delivered long ago.
+with pending as (
+    select
+        count(*) filter (where coalesce(available_at, 0) <= ?1) as ready,
+        count(*) filter (where available_at > ?1) as later,
+        min(iif(coalesce(available_at, 0) <= ?1, created_at, null)) as oldest
+    from {events}
+    where seq > (select min(low_mark) from {events_lanes}) and status = 'pending'
+),
+parked as (
+    select
+        count(*) filter (where p.state = 'failed') as failed,
+        count(*) filter (where p.state = 'held') as held,
+        count(*) filter (where p.state = 'delayed') as later,
+        min(iif(p.state <> 'delayed', e.created_at, null)) as oldest
+    from {events_parked} as p
+    join {events} as e on e.seq = p.seq
+)
+select
+    pending.ready, parked.failed, parked.held, pending.later + parked.later,
+    (select count(*) from {dead}),
+    (select count(*) from {events_lanes} where owner is not null and lease_until > ?1),
+    min(coalesce(pending.oldest, parked.oldest), coalesce(parked.oldest, pending.oldest))
+from pending, parked
