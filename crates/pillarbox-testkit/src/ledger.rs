@@ -1,1 +1,197 @@
-//! Placeholder.
+//! The delivery ledger: what producers committed and rolled back against what receivers saw.
+//!
+//! It promises nothing itself; it tells whether the promises were kept: everything committed was seen, nothing else was,
+//! and of each key in the order it was committed. Copies are counted apart, because some receivers may see them (a plain
+//! subscriber) and others may not (behind a broker that drops copies).
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+/// As many examples of each fault as a failure message can use.
+const EXAMPLES_MAX: usize = 5;
+
+/// Recorded from many tasks at once; asked for a [`Verdict`] at the end.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pages: Mutex<Pages>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    committed: HashMap<Uuid, (String, u64)>,
+    rolled_back: HashSet<Uuid>,
+    seen: Vec<Uuid>,
+}
+
+impl Ledger {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The event is in the database: the `nth` of its key, counted by the producer in the order of commits.
+    pub fn committed(&self, id: Uuid, key: &str, nth: u64) {
+        self.pages().committed.insert(id, (key.to_owned(), nth));
+    }
+
+    /// The transaction that wrote the event was given up: nobody may ever see it.
+    pub fn rolled_back(&self, id: Uuid) {
+        self.pages().rolled_back.insert(id);
+    }
+
+    /// A receiver got the event. The order of these calls is the order of sight.
+    pub fn seen(&self, id: Uuid) {
+        self.pages().seen.push(id);
+    }
+
+    /// How many committed events were seen so far: what a test waits for before it asks for the verdict.
+    pub fn committed_and_seen(&self) -> usize {
+        let pages = self.pages();
+        let seen: HashSet<_> = pages
+            .seen
+            .iter()
+            .filter(|id| pages.committed.contains_key(id))
+            .collect();
+        seen.len()
+    }
+
+    /// How many were committed so far.
+    pub fn committed_count(&self) -> usize {
+        self.pages().committed.len()
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        self.pages().verdict()
+    }
+
+    /// # Panics
+    /// When something was lost, seen without having been committed, or out of order. Copies are allowed; see
+    /// [`Verdict::duplicated`].
+    #[track_caller]
+    pub fn assert_whole(&self) {
+        let verdict = self.verdict();
+        assert!(verdict.is_whole(), "{verdict}");
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the ledger says. The counts are of events, except `duplicated`, which counts sightings beyond the first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    pub committed: usize,
+    /// Different events that were seen.
+    pub seen: usize,
+    pub lost: usize,
+    pub duplicated: usize,
+    /// Rolled back, or of unknown origin.
+    pub never_committed_but_seen: usize,
+    /// First sightings that came after a sighting of a later event of the same key.
+    pub order_violations: usize,
+    /// The first few of each fault, in words.
+    pub examples: Vec<String>,
+}
+
+impl Verdict {
+    pub fn is_whole(&self) -> bool {
+        self.lost == 0 && self.never_committed_but_seen == 0 && self.order_violations == 0
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{} committed, {} seen, {} lost, {} duplicated, {} never committed but seen, {} out of order",
+            self.committed,
+            self.seen,
+            self.lost,
+            self.duplicated,
+            self.never_committed_but_seen,
+            self.order_violations
+        )?;
+        for example in &self.examples {
+            write!(out, "\n  {example}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Pages {
+    fn verdict(&self) -> Verdict {
+        let mut verdict = Verdict {
+            committed: self.committed.len(),
+            ..Verdict::default()
+        };
+        let mut strangers = Examples::default();
+        let mut disorder = Examples::default();
+        let mut first_sightings = HashSet::new();
+        let mut latest_of_key: HashMap<&str, u64> = HashMap::new();
+
+        for (position, id) in self.seen.iter().enumerate() {
+            if !first_sightings.insert(*id) {
+                verdict.duplicated += 1;
+                continue;
+            }
+            let Some((key, nth)) = self.committed.get(id) else {
+                let why = if self.rolled_back.contains(id) {
+                    "rolled back"
+                } else {
+                    "unknown"
+                };
+                strangers.add(|| format!("{why} but seen: {id}, sighting {position}"));
+                continue;
+            };
+            let latest = latest_of_key.entry(key).or_insert(*nth);
+            if *nth < *latest {
+                disorder.add(|| {
+                    format!("out of order: {nth} of key {key} after {latest}, {id}, sighting {position}")
+                });
+            }
+            *latest = (*latest).max(*nth);
+        }
+
+        let mut lost: Vec<_> = self
+            .committed
+            .iter()
+            .filter(|(id, _)| !first_sightings.contains(id))
+            .collect();
+        lost.sort_by_key(|(_, (key, nth))| (key, nth));
+        let mut missing = Examples::default();
+        for (id, (key, nth)) in lost {
+            missing.add(|| format!("lost: {nth} of key {key}, {id}"));
+        }
+
+        verdict.seen = first_sightings.len();
+        verdict.lost = missing.count;
+        verdict.never_committed_but_seen = strangers.count;
+        verdict.order_violations = disorder.count;
+        verdict.examples = [missing, strangers, disorder]
+            .into_iter()
+            .flat_map(|it| it.first)
+            .collect();
+        verdict
+    }
+}
+
+#[derive(Default)]
+struct Examples {
+    count: usize,
+    first: Vec<String>,
+}
+
+impl Examples {
+    fn add(&mut self, words: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < EXAMPLES_MAX {
+            self.first.push(words());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,5 +4,7 @@
 
 pub mod contract;
 pub mod ledger;
+pub mod nats_py;
 pub mod proxy;
 pub mod servers;
+pub mod torture;

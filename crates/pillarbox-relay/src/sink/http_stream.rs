@@ -214,10 +214,16 @@ mod tests {
         let stream = HttpStream::keeping(2, usize::MAX);
         let mut slow = stream.subscribe(None);
         stream.publish(&batch(&["1", "2", "3", "4", "5"])).await;
-        assert_eq!(slow.next().await, Some((3, Bytes::from_static(b"{\"skipped\":3}\n"))));
+        assert_eq!(
+            slow.next().await,
+            Some((3, Bytes::from_static(b"{\"skipped\":3}\n")))
+        );
         let (position, line) = slow.next().await.unwrap();
         let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!((position, &line["position"], &line["payload"]), (4, &4.into(), &4.into()));
+        assert_eq!(
+            (position, &line["position"], &line["payload"]),
+            (4, &4.into(), &4.into())
+        );
         assert_eq!(slow.next().await.unwrap().0, 5);
         stream.close();
         assert_eq!(slow.next().await, None);
@@ -231,8 +237,14 @@ mod tests {
             stream.publish(&batch(&[&large, &large])).await;
         }
         assert!(stream.hub.kept().bytes <= 5000);
-        stream.publish(&batch(&[&format!("\"{}\"", "x".repeat(9000))])).await;
-        assert_eq!(stream.hub.kept().lines.len(), 1, "the latest is kept whatever its size");
+        stream
+            .publish(&batch(&[&format!("\"{}\"", "x".repeat(9000))]))
+            .await;
+        assert_eq!(
+            stream.hub.kept().lines.len(),
+            1,
+            "the latest is kept whatever its size"
+        );
     }
 
     #[tokio::test]

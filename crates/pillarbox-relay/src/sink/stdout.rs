@@ -66,10 +66,14 @@ impl Output {
 
 fn problem(error: io::Error) -> SinkError {
     match error.kind() {
-        ErrorKind::BrokenPipe => {
-            SinkError::new(SinkErrorKind::Misconfigured, "the reader of standard output went away")
-        }
-        _ => SinkError::new(SinkErrorKind::Unavailable, format!("can't write to standard output: {error}")),
+        ErrorKind::BrokenPipe => SinkError::new(
+            SinkErrorKind::Misconfigured,
+            "the reader of standard output went away",
+        ),
+        _ => SinkError::new(
+            SinkErrorKind::Unavailable,
+            format!("can't write to standard output: {error}"),
+        ),
     }
     .in_doubt()
 }
@@ -94,7 +98,10 @@ impl Sink for Stdout {
             return outcomes;
         }
         if let Err(error) = self.write(lines).await {
-            for outcome in outcomes.iter_mut().filter(|outcome| **outcome == Outcome::Delivered) {
+            for outcome in outcomes
+                .iter_mut()
+                .filter(|outcome| **outcome == Outcome::Delivered)
+            {
                 *outcome = Outcome::Failed(error.clone());
             }
         }

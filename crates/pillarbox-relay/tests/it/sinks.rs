@@ -1,1 +1,35 @@
-//! Placeholder.
+//! Every sink passes the contract; what only one of them does is tested beside it.
+
+mod lines;
+mod nats;
+mod nats_faults;
+
+mod null {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use pillarbox_relay::{Sink, sink::null::Null};
+    use pillarbox_testkit::{
+        contract::sink::{Arrived, SinkHarness},
+        sink_contract,
+    };
+
+    struct Harness;
+
+    #[async_trait]
+    impl SinkHarness for Harness {
+        fn sink(&self) -> Arc<dyn Sink> {
+            Arc::new(Null)
+        }
+
+        async fn arrived(&mut self) -> Option<Vec<Arrived>> {
+            None
+        }
+    }
+
+    async fn harness() -> Option<Harness> {
+        Some(Harness)
+    }
+
+    sink_contract!(harness);
+}

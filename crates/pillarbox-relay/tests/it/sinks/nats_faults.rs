@@ -1,0 +1,150 @@
+//! NATS that goes away, falls silent or was never there.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pillarbox_relay::{
+    Sink,
+    sink::{Outcome, Outgoing, SinkErrorKind, Streams},
+};
+use pillarbox_testkit::{
+    contract::sink::{event, outgoing},
+    servers::{Nats, free_port},
+};
+
+use super::nats::{failure, open, spec, stored};
+
+fn batch(name: &str, size: usize) -> Vec<Outgoing> {
+    (0..size)
+        .map(|n| outgoing(event(&format!("{name}-{n}"), format!("\"{}\"", "x".repeat(300)))))
+        .collect()
+}
+
+/// Batches go out while the server is killed and comes back: what was said to be delivered is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() {
+    let Some(mut server) = Nats::start().await else {
+        return;
+    };
+    let sink = Arc::new(open(&server.url(), vec![spec("S", "contract.>")]));
+    sink.apply_streams().await.unwrap();
+    let (started, mut first) = tokio::sync::mpsc::channel(1);
+    let publisher = tokio::spawn({
+        let sink = sink.clone();
+        async move {
+            let (mut delivered, mut failed, mut after) = (Vec::new(), 0, 0);
+            let deadline = Instant::now() + Duration::from_secs(30);
+            // Until it has failed and then delivered again.
+            while after < 3 {
+                assert!(Instant::now() < deadline, "it did not come back");
+                let batch = batch("k", 500);
+                let outcomes = sink.publish(&batch).await;
+                for (outgoing, outcome) in batch.iter().zip(&outcomes) {
+                    match outcome {
+                        Outcome::Delivered => delivered.push(outgoing.event.event.id),
+                        Outcome::Failed(_) => failed += 1,
+                        Outcome::Held => panic!("nothing holds here"),
+                    }
+                }
+                let _ = started.try_send(());
+                let whole = outcomes.iter().all(|outcome| *outcome == Outcome::Delivered);
+                after += usize::from(whole && failed > 0);
+                if !whole {
+                    let _ = sink.check().await;
+                }
+            }
+            delivered
+        }
+    });
+    first.recv().await.unwrap();
+    server.stop().await;
+    server.start_again().await;
+    let delivered = publisher.await.unwrap();
+    let there: HashSet<_> = stored(&server.url(), "S")
+        .await
+        .into_iter()
+        .map(|event| event.id)
+        .collect();
+    let missing = delivered.iter().filter(|id| !there.contains(id)).count();
+    assert_eq!(missing, 0, "of {} delivered", delivered.len());
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_told_at_once_and_leaves_what_was_sent_in_doubt() {
+    let Some(mut server) = Nats::start().await else {
+        return;
+    };
+    let sink = Arc::new(open(&server.url(), vec![spec("S", "contract.>")]));
+    sink.apply_streams().await.unwrap();
+    server.pause().await;
+    let publishing = tokio::spawn({
+        let sink = sink.clone();
+        async move { (sink.publish(&batch("k", 10)).await, Instant::now()) }
+    });
+    // The frozen server has taken nothing yet: the batch can only wait.
+    tokio::time::timeout(Duration::from_millis(200), async {
+        while !publishing.is_finished() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await
+    .expect_err("nobody answered");
+    let killed = Instant::now();
+    server.kill().await;
+    let (outcomes, told) = publishing.await.unwrap();
+    for outcome in &outcomes {
+        let error = failure(outcome);
+        assert_eq!(
+            (error.kind, error.in_doubt),
+            (SinkErrorKind::Unreachable, true),
+            "{error}"
+        );
+    }
+    assert!(
+        told.duration_since(killed) < Duration::from_secs(2),
+        "it waited for the timeout"
+    );
+}
+
+#[tokio::test]
+async fn a_silent_server_is_a_timeout_in_doubt() {
+    let Some(mut server) = Nats::start().await else {
+        return;
+    };
+    let sink = open(&server.url(), vec![spec("S", "contract.>")]);
+    sink.apply_streams().await.unwrap();
+    server.pause().await;
+    for outcome in sink.publish(&batch("k", 10)).await {
+        let error = failure(&outcome);
+        assert_eq!(
+            (error.kind, error.in_doubt),
+            (SinkErrorKind::Timeout, true),
+            "{error}"
+        );
+    }
+    server.resume().await;
+    assert_eq!(sink.publish(&batch("l", 10)).await, vec![Outcome::Delivered; 10]);
+}
+
+#[tokio::test]
+async fn a_server_that_was_never_there_is_unreachable_and_the_password_stays_hidden() {
+    let port = free_port();
+    let sink = open(&format!("nats://app:geheim@127.0.0.1:{port}"), vec![]);
+    for error in [
+        sink.check().await.unwrap_err(),
+        failure(&sink.publish(&batch("k", 1)).await[0]).clone(),
+    ] {
+        assert_eq!(
+            (error.kind, error.in_doubt),
+            (SinkErrorKind::Unreachable, false),
+            "{error}"
+        );
+        assert!(
+            error.message.contains(&port.to_string()) && !error.message.contains("geheim"),
+            "{error}"
+        );
+    }
+}

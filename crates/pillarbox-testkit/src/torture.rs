@@ -1,0 +1,76 @@
+//! What a torture campaign is told: how long to go on, and by which seed.
+//!
+//! A campaign is a test named `torture_…` in a crate's `tests/it`. Run as any other test it is short and takes a seed of
+//! its own; `cargo xtask torture` gives it minutes and, when asked, the seed of an earlier run.
+
+use std::env;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+const SHORT: Duration = Duration::from_secs(5);
+
+/// Held by a campaign while it runs. When the campaign fails, it says how to repeat the run.
+#[derive(Debug)]
+pub struct Campaign {
+    name: &'static str,
+    seed: u64,
+    started: Instant,
+    budget: Duration,
+}
+
+impl Campaign {
+    /// `name` is the test's, without `torture_`.
+    ///
+    /// # Panics
+    /// When PILLARBOX_SEED or PILLARBOX_TORTURE_SECONDS is set to something that is not a number.
+    pub fn begin(name: &'static str) -> Self {
+        let seed = number("PILLARBOX_SEED").unwrap_or_else(rand::random);
+        let budget = number("PILLARBOX_TORTURE_SECONDS").map_or(SHORT, Duration::from_secs);
+        Self {
+            name,
+            seed,
+            started: Instant::now(),
+            budget,
+        }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Everything random in the campaign comes from here.
+    pub fn rng(&self) -> StdRng {
+        StdRng::seed_from_u64(self.seed)
+    }
+
+    pub fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    /// Whether there is time for another round.
+    pub fn goes_on(&self) -> bool {
+        self.started.elapsed() < self.budget
+    }
+}
+
+impl Drop for Campaign {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (name, seed, seconds) = (self.name, self.seed, self.budget.as_secs());
+            let repeat = format!("repeat it: cargo xtask torture {name} --seed {seed} --seconds {seconds}\n");
+            let _ = std::io::stderr().write_all(repeat.as_bytes());
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = env::var(variable).ok()?;
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable}={value}: a whole number is expected")),
+    )
+}

@@ -1,0 +1,96 @@
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::{self, stream};
+use pillarbox_testkit::nats_py::{self, Verdict};
+use pillarbox_testkit::servers::Nats;
+
+struct Sent {
+    id: &'static str,
+    key: &'static str,
+    n: u32,
+}
+
+fn sent(id: &'static str, key: &'static str, n: u32) -> Sent {
+    Sent { id, key, n }
+}
+
+/// Publishes these, without the broker's own dropping of copies, and asks nats-py what it sees.
+async fn judged(events: &[Sent], expected: u64, without: &str) -> Option<Verdict> {
+    let nats = Nats::start().await?;
+    let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
+    let subjects = vec!["events.>".to_owned()];
+    // As short as the server allows, and then waited for: a copy is let through only once the window is over.
+    let duplicate_window = Duration::from_millis(100);
+    let config = stream::Config {
+        name: "EVENTS".to_owned(),
+        subjects,
+        duplicate_window,
+        ..Default::default()
+    };
+    context.create_stream(config).await.unwrap();
+    for event in events {
+        let mut headers = HeaderMap::new();
+        let values = [
+            ("Nats-Msg-Id", event.id),
+            ("Pillarbox-Event-Type", "Placed"),
+            ("Pillarbox-Key", event.key),
+            ("Pillarbox-Aggregate-Id", event.key),
+            ("Pillarbox-Schema-Version", "1"),
+        ];
+        values
+            .into_iter()
+            .filter(|(name, _)| *name != without)
+            .for_each(|(name, value)| headers.insert(name, value));
+        loop {
+            let payload = format!("{{\"n\":{}}}", event.n).into();
+            let acknowledged = context
+                .publish_with_headers("events.placed", headers.clone(), payload)
+                .await
+                .unwrap();
+            if !acknowledged.await.unwrap().duplicate {
+                break;
+            }
+            tokio::time::sleep(duplicate_window).await;
+        }
+    }
+    nats_py::consume_within(&nats.url(), "EVENTS", expected, Duration::from_secs(3)).await
+}
+
+#[tokio::test]
+async fn what_is_there_once_with_its_headers_and_in_order_is_whole() {
+    let events = [
+        sent("1", "a", 1),
+        sent("2", "b", 1),
+        sent("3", "a", 2),
+        sent("4", "b", 5),
+    ];
+    let Some(verdict) = judged(&events, 4, "").await else {
+        return;
+    };
+    assert!(verdict.whole, "{verdict:?}");
+    assert_eq!((verdict.messages, verdict.events), (4, 4));
+}
+
+#[tokio::test]
+async fn a_stranger_sees_what_is_missing_doubled_or_out_of_order() {
+    let events = [sent("1", "a", 2), sent("2", "a", 1), sent("1", "a", 2)];
+    let Some(verdict) = judged(&events, 3, "").await else {
+        return;
+    };
+    assert!(!verdict.whole);
+    assert_eq!(
+        (verdict.events, verdict.duplicated, verdict.order_violations),
+        (2, 1, 1),
+        "{verdict:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_stranger_sees_that_a_header_is_missing() {
+    let Some(verdict) = judged(&[sent("1", "a", 1)], 1, "Pillarbox-Schema-Version").await else {
+        return;
+    };
+    assert!(!verdict.whole);
+    assert_eq!(verdict.without_headers, 1, "{verdict:?}");
+}
