@@ -125,7 +125,10 @@ fn everything_has_a_default() {
 #[test]
 fn a_variable_overrides_a_key() {
     let variables = [
-        ("PILLARBOX_OUTBOX__DATABASE__URL", "postgres://a:b%23c@127.0.0.1/x"),
+        (
+            "PILLARBOX_OUTBOX__DATABASE__URL",
+            "postgres://a:b%23c@127.0.0.1/x",
+        ),
         ("PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE", "17"),
         ("PILLARBOX_OUTBOX__RETRY_POLICY__JITTER_RANGE", "[0.5, 1.5]"),
         ("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", "null:"),
