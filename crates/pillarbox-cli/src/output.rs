@@ -8,7 +8,10 @@ use std::{
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use owo_colors::OwoColorize;
-use pillarbox_relay::connect::{self, OpenStore};
+use pillarbox_relay::{
+    connect::{self, OpenStore},
+    store::{StoreError, StoreErrorKind},
+};
 use serde::Serialize;
 
 use crate::{
@@ -114,7 +117,15 @@ impl Context {
 
 /// The store the settings name.
 pub(crate) fn open_store(settings: &Settings) -> Result<OpenStore> {
-    connect::store(&settings.database).map_err(|error| anyhow::anyhow!(error.chain()))
+    connect::store(&settings.database).map_err(store_error)
+}
+
+/// A store's error in its own words; with its causes, except where the words say all there is to do.
+pub(crate) fn store_error(error: StoreError) -> anyhow::Error {
+    match error.kind {
+        StoreErrorKind::NotMigrated => anyhow::anyhow!("{error}"),
+        _ => anyhow::anyhow!(error.chain()),
+    }
 }
 
 /// A table without lines, as wide as its contents.

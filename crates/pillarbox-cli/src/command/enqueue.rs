@@ -11,7 +11,7 @@ use pillarbox_relay::store::admin::AdminEnqueueError;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::output::{Answer, Context, open_store};
+use crate::output::{Answer, Context, open_store, store_error};
 
 /// Write events into the outbox, all in one transaction
 ///
@@ -177,7 +177,7 @@ fn explain(error: AdminEnqueueError, lines: &[usize]) -> anyhow::Error {
             Some(line) => anyhow!("line {line}: {problem}. Nothing was written"),
             None => anyhow!("{problem}. Nothing was written"),
         },
-        AdminEnqueueError::Store(error) => anyhow!(error.chain()),
+        AdminEnqueueError::Store(error) => store_error(error),
         AdminEnqueueError::Refused(error) => error.into(),
     }
 }

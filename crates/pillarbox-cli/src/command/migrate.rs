@@ -1,9 +1,9 @@
 //! `pillarbox migrate`
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde_json::json;
 
-use crate::output::{Answer, Context, open_store};
+use crate::output::{Answer, Context, open_store, store_error};
 
 /// Make the outbox's tables, or bring them up to date
 ///
@@ -32,11 +32,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         }
         return Ok(Answer::Yes);
     }
-    let done = open
-        .admin
-        .migrate()
-        .await
-        .map_err(|error| anyhow!(error.chain()))?;
+    let done = open.admin.migrate().await.map_err(store_error)?;
     if context.json {
         context.print_json(&json!({ "done": done }))?;
     } else {

@@ -65,16 +65,16 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let migrate = args.migrate || settings.default_database;
     let ready = async {
         wait::for_store(&open, &settings, migrate, context).await?;
-        sinks::streams(&settings, args.apply_streams, context).await
+        Ok::<_, anyhow::Error>(sinks::streams(&settings, &sinks, args.apply_streams, context).await)
     };
-    let streams = tokio::select! {
+    let problem = tokio::select! {
         ready = ready => ready?,
         () = signals.first.cancelled() => {
             context.say("Stopped before the start.");
             return Ok(Answer::Yes);
         }
     };
-    if let Some(problem) = streams {
+    if let Some(problem) = problem {
         return Err(problem);
     }
 

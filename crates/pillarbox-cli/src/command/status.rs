@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use pillarbox_relay::store::admin::StoreStatus;
 
-use crate::output::{Answer, Context, open_store, table};
+use crate::output::{Answer, Context, open_store, store_error, table};
 
 /// Show how the outbox stands: what waits, what failed, what is dead, who relays
 ///
@@ -29,11 +29,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let settings = context.settings()?;
     let open = open_store(&settings)?;
     loop {
-        let status = open
-            .admin
-            .status()
-            .await
-            .map_err(|error| anyhow!(error.chain()))?;
+        let status = open.admin.status().await.map_err(store_error)?;
         if context.json {
             context.print_json(&status)?;
         } else {

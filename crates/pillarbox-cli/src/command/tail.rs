@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::ArgAction;
 use pillarbox_relay::store::admin::Recent;
 use serde_json::json;
 
-use crate::output::{Answer, Context, open_store};
+use crate::output::{Answer, Context, open_store, store_error};
 
 /// Show events as they are committed
 ///
@@ -36,12 +36,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     context.log("warn")?;
     let settings = context.settings()?;
     let open = open_store(&settings)?;
-    let look = async |count| {
-        open.admin
-            .recent(count)
-            .await
-            .map_err(|error| anyhow!(error.chain()))
-    };
+    let look = async |count| open.admin.recent(count).await.map_err(store_error);
     let latest = look(LOOK_BACK).await?;
     let skipped = latest.len().saturating_sub(args.lines.into());
     for event in &latest[skipped..] {

@@ -1,21 +1,21 @@
 //! From the keys to what the relay is given, with the checks a schema can't make.
 
+mod delivery;
+mod relay;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
     connect::{DatabaseOptions, SinkOptions},
-    retry::RetryPolicy,
-    route::{Pattern, Route, Routes},
-    sink::{self, StreamSpec},
+    route::Routes,
 };
 use url::Url;
 
 use super::{Loaded, schema, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
-const SINKS: &[&str] = &["nats", "tls", "http-stream", "stdout", "null"];
 
 /// What the commands work with.
 #[derive(Clone)]
@@ -44,10 +44,10 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let mut problems = Problems::new();
     not_built(outbox, &mut problems);
     let database = database(&outbox.database, &mut problems);
-    let mut sinks = sinks(outbox, &mut problems);
-    let routes = routes(outbox, &sinks, &mut problems);
-    streams(outbox, &mut sinks, &mut problems);
-    let relay = relay(outbox, &mut problems);
+    let mut sinks = delivery::sinks(outbox, &mut problems);
+    let routes = delivery::routes(outbox, &sinks, &mut problems);
+    delivery::streams(outbox, &mut sinks, &mut problems);
+    let relay = relay::options(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -210,210 +210,6 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
     })
 }
 
-fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<NamedSink> {
-    let mut sinks = Vec::new();
-    for (name, sink) in &outbox.sinks {
-        let key = |field: &str| format!("outbox.sinks.{name}.{field}");
-        if let Err(problem) = scheme(&sink.url, SINKS) {
-            problems.push((
-                key("url"),
-                format!("{problem}. Use nats://host:port, http-stream:, stdout: or null:"),
-            ));
-        }
-        positive(problems, key("publish_timeout_ms"), sink.publish_timeout_ms);
-        sinks.push(NamedSink {
-            name: name.as_str().into(),
-            options: SinkOptions {
-                publish_timeout: Duration::from_millis(sink.publish_timeout_ms),
-                ..SinkOptions::new(sink.url.clone())
-            },
-        });
-    }
-    sinks
-}
-
-fn routes(outbox: &schema::Outbox, sinks: &[NamedSink], problems: &mut Problems) -> Option<Routes> {
-    if outbox.routes.is_empty() {
-        if let [only] = sinks {
-            return Some(Routes::to_one(&only.name));
-        }
-        problems.push((
-            "outbox.routes".into(),
-            format!("there are {} sinks and no routes: say which topics go where, for example {{ topic: \">\", sink: {} }}", sinks.len(), sinks[0].name),
-        ));
-        return None;
-    }
-    let mut routes = Vec::new();
-    for (index, route) in outbox.routes.iter().enumerate() {
-        let key = |field: &str| format!("outbox.routes.{index}.{field}");
-        known_sink(sinks, &route.sink, key("sink"), problems);
-        match Pattern::new(&route.topic) {
-            Ok(topic) => routes.push(Route {
-                topic,
-                sink: route.sink.as_str().into(),
-                stream: route.stream.as_deref().map(Arc::from),
-            }),
-            Err(error) => problems.push((key("topic"), error.to_string())),
-        }
-    }
-    Some(Routes::new(routes))
-}
-
-/// Gives each stream to its sink.
-fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems: &mut Problems) {
-    let with_streams: Vec<Arc<str>> = sinks
-        .iter()
-        .filter(|sink| has_streams(&sink.options.url))
-        .map(|sink| sink.name.clone())
-        .collect();
-    for (index, stream) in outbox.streams.iter().enumerate() {
-        let key = |field: &str| format!("outbox.streams.{index}.{field}");
-        positive(problems, key("replicas"), stream.replicas.into());
-        positive(
-            problems,
-            key("duplicate_window_seconds"),
-            stream.duplicate_window_seconds,
-        );
-        if stream.subjects.is_empty() {
-            problems.push((key("subjects"), "a stream takes at least one subject".into()));
-        }
-        for subject in &stream.subjects {
-            if let Err(error) = Pattern::new(subject) {
-                problems.push((key("subjects"), error.to_string()));
-            }
-        }
-        let owner = match (&stream.sink, with_streams.as_slice()) {
-            (Some(name), _) => {
-                known_sink(sinks, name, key("sink"), problems);
-                name.as_str().into()
-            }
-            (None, [only]) => only.clone(),
-            (None, []) => {
-                problems.push((key("name"), "no sink has streams: only a nats:// one does".into()));
-                continue;
-            }
-            (None, _) => {
-                problems.push((
-                    key("name"),
-                    "several sinks have streams: say which by `sink`".into(),
-                ));
-                continue;
-            }
-        };
-        let Some(sink) = sinks.iter_mut().find(|sink| sink.name == owner) else {
-            continue;
-        };
-        if !has_streams(&sink.options.url) {
-            problems.push((
-                key("sink"),
-                format!("`{owner}` has no streams: only a nats:// sink does"),
-            ));
-        }
-        sink.options.streams.push(StreamSpec {
-            name: stream.name.clone(),
-            subjects: stream.subjects.clone(),
-            replicas: stream.replicas as usize,
-            storage: match stream.storage {
-                schema::Storage::File => sink::Storage::File,
-                schema::Storage::Memory => sink::Storage::Memory,
-            },
-            duplicate_window: Duration::from_secs(stream.duplicate_window_seconds),
-        });
-    }
-}
-
-fn relay(outbox: &schema::Outbox, problems: &mut Problems) -> Options {
-    let (publisher, retry) = (&outbox.publisher, &outbox.retry_policy);
-    for (name, value) in [
-        ("batch_size", publisher.batch_size.into()),
-        ("poll_interval_ms", publisher.poll_interval_ms),
-        (
-            "max_concurrent_publishers",
-            publisher.max_concurrent_publishers.into(),
-        ),
-        ("window_events_max", publisher.window_events_max.into()),
-        ("window_bytes_max", publisher.window_bytes_max),
-    ] {
-        positive(problems, format!("outbox.publisher.{name}"), value);
-    }
-    if publisher.lease_ms < 500 {
-        problems.push((
-            "outbox.publisher.lease_ms".into(),
-            "a lease must be 500 ms or longer: it is renewed over the network".into(),
-        ));
-    }
-    let key = |name: &str| format!("outbox.retry_policy.{name}");
-    positive(
-        problems,
-        key("default_max_attempts"),
-        retry.default_max_attempts.into(),
-    );
-    positive(
-        problems,
-        key("default_base_delay_ms"),
-        retry.default_base_delay_ms,
-    );
-    if retry.default_max_delay_ms < retry.default_base_delay_ms {
-        problems.push((
-            key("default_max_delay_ms"),
-            "it is shorter than `default_base_delay_ms`".into(),
-        ));
-    }
-    if !(1.0..=100.0).contains(&retry.default_backoff_multiplier) {
-        problems.push((
-            key("default_backoff_multiplier"),
-            "it must be between 1 and 100".into(),
-        ));
-    }
-    let [low, high] = retry.jitter_range;
-    if !(low > 0.0 && low <= high && high <= 10.0) {
-        problems.push((
-            key("jitter_range"),
-            "it must be two numbers, the smaller first, above 0 and up to 10".into(),
-        ));
-    }
-    Options {
-        name: publisher.name.clone().unwrap_or_else(machine_name),
-        batch_events_max: publisher.batch_size as usize,
-        publishers_max: publisher.max_concurrent_publishers as usize,
-        window_events_max: publisher.window_events_max as usize,
-        window_bytes_max: as_size(publisher.window_bytes_max),
-        payload_bytes_max: as_size(outbox.database.payload_bytes_max),
-        poll_interval_max: Duration::from_millis(publisher.poll_interval_ms),
-        lease: Duration::from_millis(publisher.lease_ms),
-        retry: RetryPolicy {
-            attempts_max: retry.default_max_attempts,
-            base_delay: Duration::from_millis(retry.default_base_delay_ms),
-            max_delay: Duration::from_millis(retry.default_max_delay_ms),
-            multiplier: retry.default_backoff_multiplier,
-            jitter: if retry.enable_jitter {
-                (low, high)
-            } else {
-                (1.0, 1.0)
-            },
-        },
-        ..Options::default()
-    }
-}
-
-fn known_sink(sinks: &[NamedSink], name: &str, key: String, problems: &mut Problems) {
-    if sinks.iter().any(|sink| &*sink.name == name) {
-        return;
-    }
-    let hint = match nearest(name, sinks.iter().map(|sink| &*sink.name)) {
-        Some(near) => format!("Did you mean `{near}`?"),
-        None => format!(
-            "There are: {}.",
-            sinks
-                .iter()
-                .map(|sink| &*sink.name)
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
-    };
-    problems.push((key, format!("there is no sink `{name}`. {hint}")));
-}
-
 /// Whether an address is one of these kinds and can be read. The message never shows the address: it may hold a password.
 fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     let Some((scheme, rest)) = url.split_once(':') else {
@@ -437,24 +233,8 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn has_streams(url: &str) -> bool {
-    url.starts_with("nats:") || url.starts_with("tls:")
-}
-
 fn positive(problems: &mut Problems, key: String, value: u64) {
     if value == 0 {
         problems.push((key, "it must be 1 or more".into()));
     }
-}
-
-fn as_size(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-fn machine_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map(|name| name.trim().to_owned())
-        .ok()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "relay".into())
 }

@@ -1,1 +1,220 @@
+//! The way from text, variables and flags to settings.
 
+use super::*;
+
+/// The configuration of the design's fifth requirement, its keys as they stand there and every value at what is built.
+const EVERY_KEY: &str = r#"
+outbox:
+  database:
+    url: "postgres://app:secret@127.0.0.1/shop"
+    table_name: "storage_outbox"
+    dlq_table_name: "storage_outbox_dlq"
+    wal_table_name:
+  publisher:
+    batch_size: 100
+    poll_interval_ms: 1000
+    max_concurrent_publishers: 5
+    enable_wal_integration: false
+  retry_policy:
+    default_max_attempts: 7
+    default_base_delay_ms: 1000
+    default_max_delay_ms: 60000
+    default_backoff_multiplier: 2.0
+    enable_jitter: true
+    jitter_range: [0.75, 1.25]
+  dlq:
+    auto_dlq_after_max_retries: true
+    dlq_notification_enabled: false
+    dlq_retention_days:
+    enable_manual_replay: false
+  validation:
+    enable_schema_validation: false
+    enable_business_rule_validation: false
+    schema_registry_url:
+  monitoring:
+    enable_metrics: false
+    metrics_prefix: "outbox"
+    enable_health_checks: true
+    alert_on_dlq_events: false
+"#;
+
+fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Loaded> {
+    let tree = file::parse(text).map_err(|problem| anyhow::anyhow!(problem))?;
+    let variables = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    overlay(tree, Some("a.yaml".into()), &Sources::default(), variables)
+}
+
+fn settings_of(text: &str) -> Result<Settings> {
+    load_text(text, &[])?.settings()
+}
+
+/// What is wrong with a text, as one string.
+fn problems(text: &str) -> String {
+    settings_of(text).err().unwrap().to_string()
+}
+
+#[test]
+fn every_key_of_the_seed_is_known() {
+    let settings = settings_of(EVERY_KEY).unwrap();
+    assert_eq!(settings.relay.batch_events_max, 100);
+    assert_eq!(settings.relay.retry.attempts_max, 7);
+    assert_eq!(settings.database.tables.name(), "storage_outbox");
+    assert_eq!(settings.database.tables.dead(), "\"storage_outbox_dlq\"");
+}
+
+#[test]
+fn what_is_not_built_is_refused_and_never_ignored() {
+    for (group, line) in [
+        ("database", "wal_table_name: storage_outbox_wal"),
+        ("publisher", "enable_wal_integration: true"),
+        ("dlq", "auto_dlq_after_max_retries: false"),
+        ("dlq", "dlq_notification_enabled: true"),
+        ("dlq", "dlq_retention_days: 30"),
+        ("dlq", "enable_manual_replay: true"),
+        ("validation", "enable_schema_validation: true"),
+        ("validation", "enable_business_rule_validation: true"),
+        ("validation", "schema_registry_url: http://127.0.0.1"),
+        ("monitoring", "enable_metrics: true"),
+        ("monitoring", "metrics_prefix: shop"),
+        ("monitoring", "alert_on_dlq_events: true"),
+    ] {
+        let text = problems(&format!("outbox:\n  {group}:\n    {line}\n"));
+        let key = line.split(':').next().unwrap();
+        assert!(text.contains("not built yet") && text.contains(key), "{text}");
+        assert!(text.starts_with("a.yaml:3: "), "{text}");
+    }
+}
+
+#[test]
+fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
+    let text = problems("outbox:\n  publisher:\n    batch_sise: 5\n");
+    assert_eq!(
+        text,
+        "a.yaml:3: `outbox.publisher.batch_sise`: there is no key `batch_sise`. Did you mean `batch_size`?"
+    );
+    assert!(problems("outbox:\n  routes:\n    - { topik: a, sink: b }\n").contains("Did you mean `topic`?"));
+    assert!(problems("outbox:\n  sinks:\n    x: { uri: \"null:\" }\n").contains("Did you mean `url`?"));
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_names_its_line() {
+    assert!(problems("outbox:\n\n  publisher: { batch_size: many }").starts_with("a.yaml:3: "));
+    assert!(problems("outbox:\n  publisher: { batch_size: -1 }").contains("0 or more"));
+    assert!(problems("outbox: 3").contains("a group of keys"));
+    assert!(
+        problems("outbox:\n  streams: [{ name: A, subjects: [a], storage: fil }]")
+            .contains("Did you mean `file`?")
+    );
+}
+
+#[test]
+fn everything_has_a_default() {
+    let settings = settings_of("").unwrap();
+    assert_eq!(settings.database.url, "sqlite:pillarbox.db");
+    assert!(settings.default_database);
+    assert_eq!(settings.sinks[0].options.url, "http-stream:");
+    assert_eq!(
+        (settings.relay.batch_events_max, settings.relay.publishers_max),
+        (200, 5)
+    );
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:7420");
+}
+
+#[test]
+fn a_variable_overrides_a_key() {
+    let variables = [
+        (
+            "PILLARBOX_OUTBOX__DATABASE__URL",
+            "postgres://a:b%23c@127.0.0.1/x",
+        ),
+        ("PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE", "17"),
+        ("PILLARBOX_OUTBOX__RETRY_POLICY__JITTER_RANGE", "[0.5, 1.5]"),
+        ("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", "null:"),
+        ("PILLARBOX_LOG", "debug"),
+        ("OTHER__THING", "x"),
+    ];
+    let settings = load_text(EVERY_KEY, &variables).unwrap().settings().unwrap();
+    assert_eq!(settings.database.url, "postgres://a:b%23c@127.0.0.1/x");
+    assert_eq!(settings.relay.batch_events_max, 17);
+    assert_eq!(settings.relay.retry.jitter, (0.5, 1.5));
+    assert_eq!(&*settings.sinks[0].name, "events");
+}
+
+#[test]
+fn a_misspelt_variable_is_an_error_that_names_it() {
+    let error = load_text("", &[("PILLARBOX_OUTBOX__PUBLISHER__BATCHSIZE", "1")])
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("PILLARBOX_OUTBOX__PUBLISHER__BATCHSIZE") && error.contains("`batch_size`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn names_that_refer_to_nothing_are_found() {
+    let sinks =
+        "outbox:\n  sinks:\n    events: { url: nats://127.0.0.1:4222 }\n    other: { url: 'null:' }\n";
+    assert!(problems(sinks).contains("2 sinks and no routes"));
+    let text = problems(&format!(
+        "{sinks}  routes:\n    - {{ topic: \"a.>\", sink: event }}\n    - {{ topic: \"a..b\", sink: other }}\n"
+    ));
+    assert!(
+        text.contains("there is no sink `event`. Did you mean `events`?"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a.yaml:7: ") && text.contains("a token is empty"),
+        "{text}"
+    );
+    let text = problems("outbox:\n  streams:\n    - { name: A, subjects: [\"a.>\"] }\n");
+    assert!(text.contains("no sink has streams"), "{text}");
+}
+
+#[test]
+fn a_stream_belongs_to_the_one_sink_that_has_streams() {
+    let text = "outbox:\n  sinks:\n    events: { url: nats://127.0.0.1:4222 }\n  streams:\n    - { name: A, subjects: [\"a.>\"], replicas: 3 }\n";
+    let settings = settings_of(text).unwrap();
+    assert_eq!(settings.sinks[0].options.streams[0].replicas, 3);
+}
+
+#[test]
+fn an_address_that_cant_work_is_refused_without_being_shown() {
+    for (url, part) in [
+        ("postgress://a:geheim@h/x", "did you mean `postgres:`?"),
+        ("geheim", "no address"),
+        ("postgres:geheim", "followed by `//`"),
+        ("postgres://a:geheim@:99999/x", "can't be read"),
+    ] {
+        let text = problems(&format!("outbox:\n  database:\n    url: \"{url}\"\n"));
+        assert!(text.contains(part) && !text.contains("geheim"), "{text}");
+    }
+    assert!(problems("outbox:\n  http: { listen: \"0.0.0.0:7420\" }").contains("other machines"));
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let text = "outbox:\n  database: { url: \"postgres://app:geheim@127.0.0.1/shop?sslpassword=geheim\" }\n  sinks:\n    a: { url: \"nats://geheim@127.0.0.1\" }\n";
+    let (shown, value) = in_force(&load_text(text, &[]).unwrap().config).unwrap();
+    assert!(
+        !shown.contains("geheim") && !value.to_string().contains("geheim"),
+        "{shown}"
+    );
+    let broken = load_text(
+        "outbox:\n  database:\n    url: postgres://a:geheim@h/x\n   bad: [",
+        &[],
+    )
+    .err()
+    .unwrap();
+    assert!(!format!("{broken:#}").contains("geheim"), "{broken:#}");
+}
+
+#[test]
+fn what_is_shown_in_force_can_be_read_back() {
+    let loaded = load_text(EVERY_KEY, &[]).unwrap();
+    let (shown, _) = in_force(&loaded.config).unwrap();
+    assert_eq!(settings_of(&shown).unwrap().relay.batch_events_max, 100);
+}

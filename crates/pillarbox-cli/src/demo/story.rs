@@ -39,7 +39,7 @@ impl<'a> Story<'a> {
                 .strong("Pillarbox: the transactional outbox, in a minute"),
             self.address,
             self.context.quiet(&format!(
-                "{:<6}{:<8}{:<15}{:>8}   {:<26}{}",
+                "{:<6}{:<8}{:<15}{:>8}   {:<27}{}",
                 "ORDER", "BY", "WHAT", "TOTAL", "THE TRANSACTION", "THE EVENT"
             )),
         ))

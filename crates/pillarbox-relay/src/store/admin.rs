@@ -38,6 +38,9 @@ pub struct RelayStatus {
     pub last_seen: Duration,
 }
 
+/// [`Admin::recent`] is for looking at: larger payloads are not read for it.
+pub const RECENT_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+
 /// A committed event as it stands, delivered or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recent {
@@ -57,7 +60,8 @@ pub trait Admin: Send + Sync + 'static {
 
     async fn status(&self) -> Result<StoreStatus, StoreError>;
 
-    /// The latest committed events, at most `count`, in the order of their seq. A row that can't be read is left out.
+    /// The latest committed events, at most `count`, in the order of their seq. A row that can't be
+    /// read, or has a payload over [`RECENT_PAYLOAD_BYTES_MAX`], is left out.
     async fn recent(&self, _count: usize) -> Result<Vec<Recent>, StoreError> {
         Err(StoreError::new(
             StoreErrorKind::Refused,

@@ -9,10 +9,12 @@ use pillarbox_relay::{
 };
 
 use crate::{
-    command::streams::with_streams,
     config::{NamedSink, Settings},
     output::{Context, tell},
 };
+
+/// How long the start waits for a sink's word on its streams.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// By the names the routes use.
 pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> {
@@ -27,27 +29,33 @@ pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> 
 /// must stop the start: a stream that is missing.
 pub(super) async fn streams(
     settings: &Settings,
+    sinks: &BTreeMap<Arc<str>, OpenSink>,
     apply: bool,
     context: &Context,
-) -> Result<Option<anyhow::Error>> {
-    for (name, streams) in with_streams(settings)? {
-        match ask(&*streams, apply).await {
+) -> Option<anyhow::Error> {
+    for NamedSink { name, options } in &settings.sinks {
+        let streams = sinks.get(name).and_then(|sink| sink.streams.clone());
+        let Some(streams) = streams.filter(|_| !options.streams.is_empty()) else {
+            continue;
+        };
+        let answer = tokio::time::timeout(PATIENCE, ask(&*streams, apply)).await;
+        match answer.unwrap_or_else(|_| Err(SinkError::new(SinkErrorKind::Timeout, "it does not answer"))) {
             Ok(states) if apply => say_applied(&states, context),
             Ok(states) => {
-                if let Some(problem) = missing(&name, &states) {
-                    return Ok(Some(problem));
+                if let Some(problem) = missing(name, &states) {
+                    return Some(problem);
                 }
             }
             Err(error) if away(&error) => {
                 tell(&format!(
                     "Sink `{name}` is away: {error}. Its events wait; it is tried again."
                 ));
-                tokio::spawn(later(name, streams, apply));
+                tokio::spawn(later(name.clone(), streams, apply));
             }
-            Err(error) => return Ok(Some(anyhow!("sink `{name}`: {error}"))),
+            Err(error) => return Some(anyhow!("sink `{name}`: {error}")),
         }
     }
-    Ok(None)
+    None
 }
 
 async fn ask(streams: &dyn Streams, apply: bool) -> Result<Vec<StreamState>, SinkError> {

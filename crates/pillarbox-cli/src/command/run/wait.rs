@@ -54,7 +54,7 @@ pub(super) async fn for_store(
             Err(error) if error.kind == StoreErrorKind::NotMigrated => {
                 return Err(anyhow!(
                     "{}. (`pillarbox run --migrate` does it at the start.)",
-                    mention_migrate(&error.chain())
+                    mention_migrate(&error.to_string())
                 ));
             }
             Err(error) => return Err(anyhow!(error.chain())),

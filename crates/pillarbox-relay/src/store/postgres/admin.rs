@@ -9,11 +9,11 @@ use sqlx::{Row, postgres::PgRow};
 use super::{
     PostgresStore,
     connection::{arguments, statement},
-    schema,
+    row, schema,
 };
 use crate::store::{
     Admin, StoreError,
-    admin::{AdminEnqueueError, RelayStatus, StoreStatus},
+    admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
 #[async_trait]
@@ -33,6 +33,24 @@ impl Admin for PostgresStore {
         let counts = self.connection.row(&counts, arguments!()?).await?;
         let relays = self.connection.rows(&relays, arguments!()?).await?;
         read(&counts, &relays).map_err(|e| self.connection.explain(e))
+    }
+
+    async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
+        let latest = statement(self.connection.tables(), include_str!("admin_recent.sql"));
+        let limits = Limits {
+            payload_bytes_max: RECENT_PAYLOAD_BYTES_MAX,
+            ..Limits::default()
+        };
+        let (count, bytes) = (count as i64, RECENT_PAYLOAD_BYTES_MAX as i32);
+        let rows = self.connection.rows(&latest, arguments!(count, bytes)?).await?;
+        let mut recent = Vec::with_capacity(rows.len());
+        for row in rows.iter().rev() {
+            if let Ok(event) = row::event(row, 1, &limits) {
+                let status = row.try_get(0).map_err(|e| self.connection.explain(e))?;
+                recent.push(Recent { event, status });
+            }
+        }
+        Ok(recent)
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
-use sqlx::Connection;
+use sqlx::{Connection, Row};
 
 use super::{
     SqliteStore,
     connection::{Connections, now},
+    row,
 };
 use crate::store::{
-    StoreError, StoreErrorKind,
-    admin::{Admin, AdminEnqueueError, RelayStatus, StoreStatus},
+    PageLimit, StoreError, StoreErrorKind,
+    admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
 const VERSION: &str = "1";
@@ -94,6 +95,29 @@ impl Admin for SqliteStore {
             lanes_held,
             relays: relays.collect(),
         })
+    }
+
+    async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
+        let at = &*self.connections;
+        let limit = PageLimit {
+            events: count,
+            bytes: usize::MAX,
+            payload_bytes_max: RECENT_PAYLOAD_BYTES_MAX,
+        };
+        let rows = sqlx::query(at.statements.recent.clone())
+            .bind(i64::try_from(count).unwrap_or(i64::MAX))
+            .bind(RECENT_PAYLOAD_BYTES_MAX as i64)
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        let mut recent = Vec::with_capacity(rows.len());
+        for row in rows.iter().rev() {
+            if let Ok(event) = row::event(row, limit).map_err(|e| at.error(e))? {
+                let status = row.try_get(row::STATUS).map_err(|e| at.error(e))?;
+                recent.push(Recent { event, status });
+            }
+        }
+        Ok(recent)
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {

@@ -17,6 +17,9 @@ pub(super) const CANDIDATES: usize = 23;
 /// Where `due.sql` tells whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
 
+/// Where `recent.sql` tells the status.
+pub(super) const STATUS: usize = 23;
+
 /// Reads the columns as `page.sql` and `due.sql` list them. The outer error is the database's; the inner one the row's.
 pub(super) fn event(
     row: &SqliteRow,

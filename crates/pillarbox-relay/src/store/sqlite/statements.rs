@@ -38,6 +38,7 @@ statements![
     park,
     publish,
     put_aside,
+    recent,
     relays,
     release,
     renew,

@@ -1,0 +1,94 @@
+//! How a relay works.
+
+use std::time::Duration;
+
+use pillarbox_relay::{Options, retry::RetryPolicy};
+
+use super::{Problems, positive};
+use crate::config::schema;
+
+pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Options {
+    let (publisher, retry) = (&outbox.publisher, &outbox.retry_policy);
+    for (name, value) in [
+        ("batch_size", publisher.batch_size.into()),
+        ("poll_interval_ms", publisher.poll_interval_ms),
+        (
+            "max_concurrent_publishers",
+            publisher.max_concurrent_publishers.into(),
+        ),
+        ("window_events_max", publisher.window_events_max.into()),
+        ("window_bytes_max", publisher.window_bytes_max),
+    ] {
+        positive(problems, format!("outbox.publisher.{name}"), value);
+    }
+    if publisher.lease_ms < 500 {
+        problems.push((
+            "outbox.publisher.lease_ms".into(),
+            "a lease must be 500 ms or longer: it is renewed over the network".into(),
+        ));
+    }
+    let key = |name: &str| format!("outbox.retry_policy.{name}");
+    positive(
+        problems,
+        key("default_max_attempts"),
+        retry.default_max_attempts.into(),
+    );
+    positive(
+        problems,
+        key("default_base_delay_ms"),
+        retry.default_base_delay_ms,
+    );
+    if retry.default_max_delay_ms < retry.default_base_delay_ms {
+        problems.push((
+            key("default_max_delay_ms"),
+            "it is shorter than `default_base_delay_ms`".into(),
+        ));
+    }
+    if !(1.0..=100.0).contains(&retry.default_backoff_multiplier) {
+        problems.push((
+            key("default_backoff_multiplier"),
+            "it must be between 1 and 100".into(),
+        ));
+    }
+    let [low, high] = retry.jitter_range;
+    if !(low > 0.0 && low <= high && high <= 10.0) {
+        problems.push((
+            key("jitter_range"),
+            "it must be two numbers, the smaller first, above 0 and up to 10".into(),
+        ));
+    }
+    Options {
+        name: publisher.name.clone().unwrap_or_else(machine_name),
+        batch_events_max: publisher.batch_size as usize,
+        publishers_max: publisher.max_concurrent_publishers as usize,
+        window_events_max: publisher.window_events_max as usize,
+        window_bytes_max: as_size(publisher.window_bytes_max),
+        payload_bytes_max: as_size(outbox.database.payload_bytes_max),
+        poll_interval_max: Duration::from_millis(publisher.poll_interval_ms),
+        lease: Duration::from_millis(publisher.lease_ms),
+        retry: RetryPolicy {
+            attempts_max: retry.default_max_attempts,
+            base_delay: Duration::from_millis(retry.default_base_delay_ms),
+            max_delay: Duration::from_millis(retry.default_max_delay_ms),
+            multiplier: retry.default_backoff_multiplier,
+            jitter: if retry.enable_jitter {
+                (low, high)
+            } else {
+                (1.0, 1.0)
+            },
+        },
+        ..Options::default()
+    }
+}
+
+fn as_size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn machine_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "relay".into())
+}
