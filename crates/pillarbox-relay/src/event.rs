@@ -13,7 +13,7 @@ pub type Lane = u8;
 pub struct StoredEvent {
     pub seq: Seq,
     pub lane: Lane,
-    /// Attempts counted so far; 0 for one that was never tried.
+    /// Failed attempts counted against it so far. An outage counts none, and neither does the delivery.
     pub attempts: u32,
     pub created_at: Timestamp,
     pub event: Event,

@@ -58,7 +58,9 @@ impl Database {
     pub(super) async fn make_room(&self, mark: &str) -> Result<String> {
         match self {
             Self::Postgres(_) => {
-                self.execute(&format!("create schema \"{mark}\"")).await.context("can't make a schema to measure in")?;
+                self.execute(&format!("create schema \"{mark}\""))
+                    .await
+                    .context("can't make a schema to measure in")?;
                 Ok(format!("{mark}.outbox_events"))
             }
             Self::Sqlite(_) => Ok(mark.to_owned()),
@@ -70,12 +72,15 @@ impl Database {
         match self {
             Self::Postgres(_) => {
                 let schema = tables.name().split('.').next().unwrap_or_default();
-                self.execute(&format!("drop schema if exists \"{schema}\" cascade")).await
+                self.execute(&format!("drop schema if exists \"{schema}\" cascade"))
+                    .await
             }
             Self::Sqlite(pool) => {
                 let sql = "select name from sqlite_master where type = 'table' and name like $1";
-                let names: Vec<String> =
-                    sqlx::query_scalar(sql).bind(format!("{}%", tables.name())).fetch_all(pool).await?;
+                let names: Vec<String> = sqlx::query_scalar(sql)
+                    .bind(format!("{}%", tables.name()))
+                    .fetch_all(pool)
+                    .await?;
                 for name in names {
                     self.execute(&format!("drop table if exists \"{name}\"")).await?;
                 }
@@ -107,10 +112,12 @@ impl Database {
         };
         // A backend reports its counts when it is idle, and at its end.
         for _ in 0..50 {
-            let row = sqlx::query("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = $1::regclass")
-                .bind(tables.name())
-                .fetch_one(pool)
-                .await?;
+            let row = sqlx::query(
+                "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = $1::regclass",
+            )
+            .bind(tables.name())
+            .fetch_one(pool)
+            .await?;
             let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
             if updates.unsigned_abs() >= updates_expected {
                 return Ok(Some(hot as f64 / updates.max(1) as f64));

@@ -109,7 +109,6 @@ impl World {
             .filter(|row| row.status != Status::Published)
         {
             row.status = Status::Published;
-            row.stored.attempts += 1;
         }
     }
 

@@ -101,8 +101,8 @@ impl Oracle {
             let expected = match payload {
                 b"\"poison\"" => (Status::Dead, 1),
                 b"9" => (Status::Dead, 5),
-                b"{}" => (Status::Published, 1),
-                moody => (Status::Published, 1 + u32::from(moody[0] - b'0')),
+                b"{}" => (Status::Published, 0),
+                moody => (Status::Published, u32::from(moody[0] - b'0')),
             };
             let name = String::from_utf8_lossy(payload);
             // A refusal whose settlement died with its relay was not counted.

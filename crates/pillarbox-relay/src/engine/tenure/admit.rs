@@ -1,0 +1,121 @@
+//! Into the window: pages of discovery, due events of the side table, rows that can't be read.
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{super::window::Entry, DUE_INTERVAL, Tenure};
+use crate::{
+    event::{StoredEvent, Unreadable},
+    settlement::{Dead, DeadReason},
+    store::{Due, Page},
+};
+
+impl Tenure<'_> {
+    pub(super) fn admit_page(&mut self, page: Page) {
+        let seqs = page
+            .events
+            .iter()
+            .map(|event| event.seq)
+            .chain(page.unreadable.iter().map(|row| row.seq));
+        let number = self.window.open_page(seqs, page.decided);
+        self.context
+            .progress
+            .read(page.events.len() + page.unreadable.len());
+        let now = Timestamp::now();
+        for event in page.events {
+            self.admit(event, number, now);
+        }
+        self.admit_unreadable(page.unreadable, Some(number));
+    }
+
+    fn admit(&mut self, event: StoredEvent, page: u64, now: Timestamp) {
+        let Some((sink, stream)) = self.context.destination(&event) else {
+            self.window.admit_dead(no_route(&event, None), Some(page));
+            return;
+        };
+        let later = event.event.available_at.filter(|&at| at > now);
+        let entry = Entry::new(event, sink, stream, Some(page));
+        match later {
+            Some(available_at) => self.window.admit_delayed(entry, available_at),
+            None => self.window.admit(entry),
+        }
+    }
+
+    pub(super) fn admit_due(&mut self, due: Due) {
+        let brought = !due.events.is_empty();
+        for due in due.events {
+            match self.context.destination(&due.event) {
+                Some((sink, stream)) => {
+                    self.window
+                        .admit_parked(Entry::new(due.event, sink, stream, None), due.delayed);
+                }
+                None => {
+                    let key = due.event.event.key().to_owned();
+                    self.window.admit_dead(no_route(&due.event, Some(key)), None);
+                }
+            }
+        }
+        self.admit_unreadable(due.unreadable, None);
+        // What was brought is returned until it is settled, and settling asks again.
+        let wait = due
+            .next
+            .filter(|_| !brought)
+            .map_or(DUE_INTERVAL, |next| next.min(DUE_INTERVAL));
+        self.due_at = Instant::now() + wait;
+    }
+
+    fn admit_unreadable(&mut self, rows: Vec<Unreadable>, page: Option<u64>) {
+        for row in rows {
+            tracing::warn!(
+                seq = row.seq,
+                problem = row.problem,
+                "a stored event can't be read: dead letter"
+            );
+            let dead = Dead {
+                seq: row.seq,
+                lane: row.lane,
+                key: None,
+                attempts: 0,
+                reason: DeadReason::PoisonMessage,
+                error: row.problem,
+            };
+            self.window.admit_dead(dead, page);
+        }
+    }
+
+    /// Events that discovery should have brought: delivered all the same, and told, as it should never happen.
+    pub(super) fn admit_missed(&mut self, missed: Vec<StoredEvent>) {
+        let missed: Vec<StoredEvent> = missed
+            .into_iter()
+            .filter(|event| !self.window.may_hold(event.seq))
+            .collect();
+        if missed.is_empty() || self.ending.is_some() {
+            return;
+        }
+        tracing::error!(
+            count = missed.len(),
+            "the sweep found events that discovery had missed: delivering them"
+        );
+        self.context.progress.swept(missed.len());
+        let decided = self.window.decided().0;
+        self.admit_page(Page {
+            events: missed,
+            decided,
+            ..Page::default()
+        });
+    }
+}
+
+fn no_route(event: &StoredEvent, key: Option<String>) -> Dead {
+    Dead {
+        seq: event.seq,
+        lane: event.lane,
+        key,
+        attempts: event.attempts,
+        reason: DeadReason::PermanentFailure,
+        error: format!(
+            "no route takes the topic `{}`: add one to `routes`, then replay the event",
+            event.event.topic
+        ),
+    }
+}
