@@ -8,6 +8,7 @@ mod connection;
 mod discover;
 mod error;
 mod lanes;
+mod marks;
 mod notify;
 mod park;
 mod row;

@@ -1,5 +1,7 @@
 //! The PostgreSQL store on a real server. `PILLARBOX_TEST_POSTGRES` chooses its version.
 
+#![allow(clippy::unwrap_used)]
+
 mod contract;
 mod discovery;
 mod plans;

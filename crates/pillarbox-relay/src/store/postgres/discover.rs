@@ -7,15 +7,15 @@
 //!
 //! xids live in memory only. A new reader starts at the low mark of its lanes and pages by seq and status.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::{Limits, table::Tables};
 use sqlx::{Row, postgres::PgRow};
-use tokio::time::Instant;
 
 use super::{
     connection::{Connection, Sql, arguments, statement},
+    marks::{Mark, Marks},
     row,
     snapshot::Snapshot,
 };
@@ -24,8 +24,6 @@ use crate::{
     store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind},
 };
 
-/// How often it is found out up to where every seq is decided. Each time takes an xid.
-const MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// Rows found by txid at once, at least; beyond that they are read by seq.
 const SCAN_ROWS_MIN: usize = 2_000;
 /// Where the columns of the event begin in the statements' rows.
@@ -78,22 +76,6 @@ struct Paging {
     after: Seq,
     /// Every seq up to here was decided when the snapshot was taken.
     decided: Option<Seq>,
-}
-
-/// Pairs of a seq and an xid X. A transaction that took a seq up to it had an xid below X, and one whose xid is above X
-/// took its seqs later. Hence: once no transaction below X is in progress, every seq up to it is decided; and rows of
-/// transactions above X lie above it.
-#[derive(Default)]
-struct Marks {
-    oldest: Option<Mark>,
-    newest: Option<Mark>,
-    taken_at: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    seq: Seq,
-    xid: u64,
 }
 
 /// What a statement found.
@@ -370,45 +352,6 @@ impl Reader for SnapshotReader {
             State::Paging(paging) => self.page(paging, limit).await,
             State::Following { since } => self.follow(since, limit).await,
         }
-    }
-}
-
-impl Marks {
-    /// Only when somebody has taken a seq since: an idle outbox costs no xids.
-    fn are_worth_taking(&self, last_taken: Seq) -> bool {
-        self.newest.is_none_or(|mark| mark.seq < last_taken)
-            && self.taken_at.is_none_or(|at| at.elapsed() >= MARK_INTERVAL)
-    }
-
-    fn add(&mut self, mark: Mark) {
-        self.oldest.get_or_insert(mark);
-        self.newest = Some(mark);
-        self.taken_at = Some(Instant::now());
-    }
-
-    /// Up to where every seq was decided when the snapshot was taken.
-    fn decided_in(&self, snapshot: &Snapshot) -> Option<Seq> {
-        [self.newest, self.oldest]
-            .into_iter()
-            .flatten()
-            .find(|mark| mark.xid <= snapshot.xmin)
-            .map(|mark| mark.seq)
-    }
-
-    /// The oldest has served when a snapshot beyond it has been read whole; the newest still tells what lies above it.
-    fn drop_up_to(&mut self, snapshot: &Snapshot) {
-        if self.oldest.is_some_and(|mark| mark.xid <= snapshot.xmin) {
-            self.oldest = self.newest.filter(|mark| mark.xid > snapshot.xmin);
-        }
-    }
-
-    /// A seq below every one that transactions from this xid on have taken.
-    fn below(&self, xid: u64) -> Option<Seq> {
-        [self.newest, self.oldest]
-            .into_iter()
-            .flatten()
-            .find(|mark| mark.xid < xid)
-            .map(|mark| mark.seq)
     }
 }
 
