@@ -42,8 +42,11 @@ enum Command {
     Apply,
 }
 
+/// A sink's name and its streams.
+type Named = (Arc<str>, Arc<dyn Streams>);
+
 /// The sinks that have streams, by name. Sinks without any configured are left out.
-pub(crate) fn with_streams(settings: &Settings) -> Result<Vec<(Arc<str>, Arc<dyn Streams>)>> {
+fn with_streams(settings: &Settings) -> Result<Vec<Named>> {
     let mut found = Vec::new();
     for sink in settings
         .sinks

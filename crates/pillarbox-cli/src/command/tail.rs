@@ -43,10 +43,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         print(event, context)?;
     }
     let mut seen: BTreeSet<i64> = latest.iter().map(|recent| recent.event.seq).collect();
-    while args.follow {
+    if !args.follow {
+        return Ok(Answer::Yes);
+    }
+    loop {
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
-            _ = tokio::signal::ctrl_c() => break,
+            _ = tokio::signal::ctrl_c() => return Ok(Answer::Yes),
         }
         let latest = look(LOOK_BACK).await?;
         // All new: more were committed since the last look than one look shows.
@@ -61,7 +64,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         }
         seen = latest.iter().map(|recent| recent.event.seq).collect();
     }
-    Ok(Answer::Yes)
 }
 
 fn print(recent: &Recent, context: &Context) -> Result<()> {

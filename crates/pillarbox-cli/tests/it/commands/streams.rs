@@ -1,0 +1,94 @@
+//! Streams at a real NATS server, and a real PostgreSQL to deliver from.
+
+use std::{path::Path, time::Instant};
+
+use pillarbox_testkit::servers;
+
+use super::*;
+
+fn configure(folder: &Path, database: &str, nats: &str) {
+    let text = format!(
+        "outbox:\n  database: {{ url: \"{database}\" }}\n  sinks: {{ events: {{ url: \"{nats}\" }} }}\n  routes: [{{ topic: \"shop.>\", sink: events, stream: SHOP }}]\n  streams: [{{ name: SHOP, subjects: [\"shop.>\"] }}]\n"
+    );
+    std::fs::write(folder.join("pillarbox.yaml"), text).unwrap();
+}
+
+fn enqueue(folder: &Path, id: u32) {
+    let output = run_with_input(
+        folder,
+        &["enqueue", "--ndjson"],
+        &line(id).replace("t.x", "shop.x"),
+    );
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+}
+
+fn wait_until_delivered(folder: &Path) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let status = json(&run(folder, &["status", "--json"]));
+        if status["pending"] == 0 {
+            assert_eq!((&status["failed"], &status["dead"]), (&0.into(), &0.into()));
+            return;
+        }
+        assert!(Instant::now() < deadline, "it was never delivered: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_stream_says_streams_apply_which_makes_it() {
+    let Some(nats) = servers::Nats::start().await else {
+        return;
+    };
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    configure(folder, &postgres.database().await, &nats.url());
+    let output = run(folder, &["migrate"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+
+    let output = run(folder, &["run", "--no-http"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("streams apply"), "{}", stderr(&output));
+    let output = run(folder, &["streams", "check"]);
+    assert_eq!(
+        (code(&output), stdout(&output).contains("missing")),
+        (1, true),
+        "{}",
+        stdout(&output)
+    );
+    assert_eq!(
+        json(&run(folder, &["streams", "apply", "--json"]))["streams"][0]["state"],
+        "missing"
+    );
+    let checked = run(folder, &["streams", "check", "--json"]);
+    assert_eq!((code(&checked), &json(&checked)["in_order"]), (0, &true.into()));
+
+    enqueue(folder, 1);
+    let relay = Running::start(folder, &["run", "--no-http"]);
+    wait_until_delivered(folder);
+    assert_eq!(relay.stop().0, 0);
+}
+
+#[tokio::test]
+async fn a_sink_away_from_the_start_delays_delivery_and_costs_nothing() {
+    let Some(mut nats) = servers::Nats::start().await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    configure(folder, "sqlite:shop.db", &nats.url());
+    assert_eq!(code(&run(folder, &["migrate"])), 0);
+    assert_eq!(code(&run(folder, &["streams", "apply"])), 0);
+    enqueue(folder, 1);
+    nats.stop().await;
+    assert_eq!(code(&run(folder, &["streams", "check"])), 2, "it can't be asked");
+
+    let relay = Running::start(folder, &["run", "--no-http"]);
+    relay.says("is away");
+    relay.says("Relaying from");
+    nats.start_again().await;
+    wait_until_delivered(folder);
+    assert_eq!(relay.stop().0, 0);
+}
