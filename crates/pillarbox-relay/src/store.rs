@@ -69,8 +69,8 @@ pub struct Page {
 /// Events of the side table that may be tried now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Due {
-    /// Grouped by key, in the order of their seq within it. A key's events are either a delayed one alone, or its
-    /// failing one whose time has come with those held behind it (some of them, where there are many).
+    /// Grouped by key, in the order of their seq within it: delayed ones whose time has come, and the failing one whose
+    /// time has come with those held behind it (some of them, where there are many).
     pub events: Vec<DueEvent>,
     pub unreadable: Vec<Unreadable>,
     /// When the next one will be due, when there is one.

@@ -137,7 +137,7 @@ fn list() -> Vec<(&'static str, Check)> {
         parking::due_is_only_for_the_lanes_given,
         parking::a_delayed_event_does_not_hold_its_key,
         parking::a_delayed_event_can_fail_like_any_other,
-        parking::a_key_is_due_by_one_delayed_event_or_by_its_failing_ones,
+        parking::a_keys_due_events_come_together_and_in_order,
         parking::due_tells_when_the_next_one_comes,
         parking::a_corrupt_parked_row_is_unreadable_and_frees_its_key,
         parking::blocked_keys_are_those_with_failing_or_held_events,

@@ -48,7 +48,7 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
         let payload = match rng.random_range(0..20) {
             0 => "\"poison\"".to_owned(),
             1 => rng.random_range(1..4).to_string(),
-            2 => "9".to_owned(),
+            2 => "99".to_owned(),
             _ => "{}".to_owned(),
         };
         let event = Event::new("sim.x", "X", "thing", format!("key-{key}")).payload(payload);

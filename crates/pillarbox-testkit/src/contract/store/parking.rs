@@ -148,7 +148,7 @@ pub async fn a_delayed_event_can_fail_like_any_other(harness: Arc<dyn StoreHarne
     );
 }
 
-pub async fn a_key_is_due_by_one_delayed_event_or_by_its_failing_ones(harness: Arc<dyn StoreHarness>) {
+pub async fn a_keys_due_events_come_together_and_in_order(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let a = scene.stored("a", 3).await;
     let b = scene.stored("b", 4).await;
@@ -171,10 +171,6 @@ pub async fn a_key_is_due_by_one_delayed_event_or_by_its_failing_ones(harness: A
         let keys: HashSet<_> = groups.iter().map(|group| group[0].event.event.key()).collect();
         assert_eq!(keys.len(), groups.len(), "grouped by key");
         for group in &groups {
-            assert!(
-                group.iter().all(|e| !e.delayed) || group.len() == 1,
-                "a delayed one comes alone"
-            );
             assert!(group.is_sorted_by_key(|e| e.event.seq));
         }
         let published_parked = due.iter().map(|e| parked(&e.event)).collect();
