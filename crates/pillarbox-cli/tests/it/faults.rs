@@ -2,9 +2,9 @@
 //! what can't be delivered. At the end of each the ledger compares what was committed with what is in the stream.
 #![allow(clippy::unwrap_used)]
 
-//mod bad_events;
+mod bad_events;
 mod harness;
 mod outages;
 mod relays;
-//mod strangers;
+mod strangers;
 mod transactions;

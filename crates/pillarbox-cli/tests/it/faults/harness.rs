@@ -1,15 +1,11 @@
 //! A database, a NATS, a configuration and a ledger: what every test here starts from.
 
+mod binary;
 mod producer;
 mod receiver;
 mod relay;
 
-use std::{
-    path::PathBuf,
-    process::{Output, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use pillarbox::Event;
 use pillarbox_testkit::{
@@ -17,9 +13,9 @@ use pillarbox_testkit::{
     servers::{self, Nats},
 };
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
-use tempfile::TempDir;
-use tokio::{process::Command, time::Instant};
+use tokio::time::Instant;
 
+pub(super) use binary::Binary;
 pub(super) use producer::{Load, Producer};
 pub(super) use receiver::{messages, read_stream};
 pub(super) use relay::Relay;
@@ -71,12 +67,20 @@ impl Config {
     }
 }
 
+/// The binary and its outbox in a PostgreSQL.
 pub(super) struct Scene {
-    pub config: Config,
+    binary: Binary,
     pub ledger: Arc<Ledger>,
     /// The application's own way into the database.
     pub pool: PgPool,
-    folder: TempDir,
+}
+
+impl Deref for Scene {
+    type Target = Binary;
+
+    fn deref(&self) -> &Binary {
+        &self.binary
+    }
 }
 
 impl Scene {
@@ -93,18 +97,21 @@ impl Scene {
 
     /// Where the servers are the test's own. Nothing is made in them yet.
     pub(super) fn with(config: Config) -> Self {
+        let database = config.database.clone();
+        Self::beside(config, &database)
+    }
+
+    /// Where the application reaches the database by another way than the relay.
+    pub(super) fn beside(config: Config, database: &str) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(16)
             .acquire_timeout(PATIENCE)
-            .connect_lazy(&config.database)
+            .connect_lazy(database)
             .unwrap();
-        let folder = TempDir::new().unwrap();
-        std::fs::write(folder.path().join("pillarbox.yaml"), config.yaml()).unwrap();
         Self {
-            config,
+            binary: Binary::new(config),
             ledger: Arc::new(Ledger::new()),
             pool,
-            folder,
         }
     }
 
@@ -112,62 +119,10 @@ impl Scene {
     pub(super) async fn prepare(&self) {
         self.done(&["migrate"]).await;
         self.done(&["streams", "apply"]).await;
-        self.make_counters().await;
-    }
-
-    pub(super) async fn make_counters(&self) {
         sqlx::query("create table counters (key text primary key, n bigint not null)")
             .execute(&self.pool)
             .await
             .unwrap();
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
-        command
-            .arg("--config")
-            .arg(self.folder.path().join("pillarbox.yaml"))
-            .args(arguments)
-            .env_remove("PILLARBOX_LOG")
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        command
-    }
-
-    /// Runs a command to its end.
-    pub(super) async fn run(&self, arguments: &[&str]) -> Output {
-        tokio::time::timeout(PATIENCE, self.command(arguments).output())
-            .await
-            .unwrap_or_else(|_| panic!("pillarbox {arguments:?} did not end"))
-            .unwrap()
-    }
-
-    /// As [`run`](Self::run), where it must succeed. What it printed.
-    pub(super) async fn done(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments).await;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "pillarbox {arguments:?}: {}: {said}",
-            output.status
-        );
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// A relay that has connected to its database.
-    pub(super) async fn relay(&self, name: &str) -> Relay {
-        let mut relay = self.spawn(name);
-        relay.says("Relaying from").await;
-        relay
-    }
-
-    /// A relay that has only just been started.
-    pub(super) fn spawn(&self, name: &str) -> Relay {
-        let log: PathBuf = self.folder.path().join(format!("{name}-{}", uuid::Uuid::now_v7()));
-        let mut command = self.command(&["run", "--no-http"]);
-        command.env("PILLARBOX_OUTBOX__PUBLISHER__NAME", name);
-        Relay::start(name, command, log)
     }
 
     /// Waits until every event is published or dead.
@@ -218,7 +173,10 @@ impl Scene {
 /// An event like the producers': `n` is its place in its key.
 pub(super) fn event(key: &str, n: u64) -> Event {
     Event::new("orders.placed", "Placed", "order", key)
-        .header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .header(
+            "traceparent",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        )
         .json(&serde_json::json!({ "n": n, "text": "x".repeat(200) }))
         .unwrap()
 }

@@ -8,7 +8,7 @@ use pillarbox_testkit::{
     torture::Campaign,
 };
 
-use super::harness::{Config, Load, PATIENCE, Producer, STREAM, Scene, messages};
+use super::harness::{Config, Load, Producer, STREAM, Scene, messages};
 
 /// Waits until so many more events are published than there are now: things move.
 async fn moves(scene: &Scene) {
@@ -17,10 +17,10 @@ async fn moves(scene: &Scene) {
     scene.until(sql, |published| published >= before + 100).await;
 }
 
-/// Nobody was charged with an outage: each event was tried once, as far as it is told.
+/// Failures of an event's own are counted; an outage is nobody's.
 async fn assert_nobody_was_charged(scene: &Scene) {
     let charged = scene
-        .count("select count(*) from outbox_events where attempts <> 1 or status <> 'published'")
+        .count("select count(*) from outbox_events where attempts <> 0 or status <> 'published'")
         .await;
     assert_eq!(charged, 0, "an outage charges nobody");
 }
@@ -70,7 +70,7 @@ async fn torture_nats_is_restarted_under_load() {
     moves(&scene).await;
     nats.restart().await;
     moves(&scene).await;
-    nats.stop().await;
+    nats.kill().await;
     nats.start_again().await;
     moves(&scene).await;
     while campaign.goes_on() {
@@ -119,16 +119,16 @@ async fn lost_acknowledgements_cost_neither_an_event_nor_a_copy() {
     scene.prepare().await;
     let load = Load::start(&scene, 3);
     let mut relay = scene.relay("relay").await;
-    for _ in 0..2 {
+    for loss in 1..=2 {
         moves(&scene).await;
+        let heard = messages(&nats.url(), STREAM).await.len();
         proxy.set(Fault::DropReplies).await;
-        // The stream goes on filling while nobody hears of it.
-        let settled = "select count(*) from outbox_events where status = 'published'";
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while messages(&nats.url(), STREAM).await.len() as i64 <= scene.count(settled).await {
-            assert!(tokio::time::Instant::now() < deadline, "nothing was stored unheard");
-        }
-        relay.says("the sink is away: pausing it").await;
+        // The relay gives up on answers, and the stream went on filling all the same.
+        relay.says_times("no acknowledgement within", loss).await;
+        assert!(
+            messages(&nats.url(), STREAM).await.len() > heard,
+            "nothing was stored unheard"
+        );
         proxy.set(Fault::Pass).await;
     }
     moves(&scene).await;
@@ -173,5 +173,9 @@ async fn a_relay_that_waits_for_its_database_stops_when_asked() {
     relay.says("Waiting for the database").await;
     let asked = tokio::time::Instant::now();
     relay.stop().await;
-    assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "it took {:?}",
+        asked.elapsed()
+    );
 }

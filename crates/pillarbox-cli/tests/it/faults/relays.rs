@@ -110,7 +110,11 @@ async fn sigterm_finishes_what_is_in_flight_and_another_relay_takes_over_sooner_
     scene.lanes_of("heir", |lanes| lanes == 256).await;
     load.stop().await;
     scene.settled().await;
-    assert!(asked.elapsed() < lease / 2, "taking over took {:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < lease / 2,
+        "taking over took {:?}",
+        asked.elapsed()
+    );
     scene.assert_whole().await;
     heir.stop().await;
 }
@@ -129,7 +133,10 @@ async fn a_relay_that_stopped_left_nothing_published_but_unsettled() {
     load.stop().await;
     let published = scene.count(published).await;
     let stored = messages(&scene.config.nats, STREAM).await.len();
-    assert_eq!(published, stored as i64, "everything in the stream is settled in the table");
+    assert_eq!(
+        published, stored as i64,
+        "everything in the stream is settled in the table"
+    );
     let held = "select count(*) from outbox_events_lanes where owner is not null";
     assert_eq!(scene.count(held).await, 0, "the lanes were handed back");
 }

@@ -123,7 +123,15 @@ async fn the_same_id_enqueued_twice_is_delivered_once_and_told() {
     scene.settled().await;
     assert_eq!(enqueue().await, Enqueued::Duplicate, "and afterwards");
     let id = twice.id.to_string();
-    let by_command = ["enqueue", "--topic", "orders.placed", "--type", "Placed", "--aggregate-type", "order"];
+    let by_command = [
+        "enqueue",
+        "--topic",
+        "orders.placed",
+        "--type",
+        "Placed",
+        "--aggregate-type",
+        "order",
+    ];
     let by_command = [&by_command[..], &["--aggregate-id", "twice", "--id", &id]].concat();
     let said = scene.done(&by_command).await;
     assert!(said.contains("duplicate") && said.contains(&id), "{said}");

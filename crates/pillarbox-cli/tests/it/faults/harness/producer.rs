@@ -58,7 +58,10 @@ impl Producer {
         let last = last as u64;
         let events: Vec<_> = (last - count + 1..=last).map(|n| (event(key, n), n)).collect();
         let enqueued = Outbox::default()
-            .enqueue_all(tx, &events.iter().map(|(event, _)| event.clone()).collect::<Vec<_>>())
+            .enqueue_all(
+                tx,
+                &events.iter().map(|(event, _)| event.clone()).collect::<Vec<_>>(),
+            )
             .await?;
         assert!(enqueued.iter().all(|enqueued| *enqueued == Enqueued::New));
         Ok(Written {
@@ -141,7 +144,9 @@ impl Load {
                 ended.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, ended).await.expect("the producers don't end");
+        tokio::time::timeout(PATIENCE, ended)
+            .await
+            .expect("the producers don't end");
         let in_doubt = std::mem::take(&mut *self.in_doubt.lock().unwrap());
         for written in in_doubt {
             self.producer.look_up(&written).await;
@@ -149,9 +154,17 @@ impl Load {
     }
 }
 
-async fn write_on(producer: Producer, mut rng: StdRng, stop: CancellationToken, in_doubt: Arc<Mutex<Vec<Written>>>) {
+async fn write_on(
+    producer: Producer,
+    mut rng: StdRng,
+    stop: CancellationToken,
+    in_doubt: Arc<Mutex<Vec<Written>>>,
+) {
     while !stop.is_cancelled() {
-        let (key, count) = (format!("key-{}", rng.random_range(0..KEYS)), rng.random_range(1..=3));
+        let (key, count) = (
+            format!("key-{}", rng.random_range(0..KEYS)),
+            rng.random_range(1..=3),
+        );
         let (rolls_back, late) = (rng.random_bool(0.1), rng.random_bool(0.02));
         let late = Duration::from_millis(if late { rng.random_range(50..400) } else { 0 });
         let pause = Duration::from_millis(rng.random_range(0..4));

@@ -30,13 +30,18 @@ pub(in super::super) async fn messages(nats: &str, stream: &str) -> Vec<Message>
         .take(total)
         .map(|message| message.unwrap())
         .collect();
-    tokio::time::timeout(PATIENCE, read).await.expect("the stream can't be read to its end")
+    tokio::time::timeout(PATIENCE, read)
+        .await
+        .expect("the stream can't be read to its end")
 }
 
 /// Tells the ledger what is in the stream.
 pub(in super::super) async fn read_stream(nats: &str, stream: &str, ledger: &Ledger) {
     for message in messages(nats, stream).await {
-        let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
+        let id = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get("Nats-Msg-Id"));
         let id = id.unwrap_or_else(|| panic!("a message without an id: {message:?}"));
         ledger.seen(id.as_str().parse().unwrap());
     }

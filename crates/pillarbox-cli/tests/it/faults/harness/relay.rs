@@ -33,8 +33,13 @@ impl Relay {
 
     /// Waits until the log holds this.
     pub(in super::super) async fn says(&mut self, words: &str) {
+        self.says_times(words, 1).await;
+    }
+
+    /// Waits until the log holds this so many times.
+    pub(in super::super) async fn says_times(&mut self, words: &str, times: usize) {
         let deadline = Instant::now() + PATIENCE;
-        while !self.log().contains(words) {
+        while self.log().matches(words).count() < times {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!(
                     "relay {} ended ({status}) without saying `{words}`: {}",
@@ -42,7 +47,11 @@ impl Relay {
                     self.log()
                 );
             }
-            assert!(Instant::now() < deadline, "relay {} never said `{words}`", self.name);
+            assert!(
+                Instant::now() < deadline,
+                "relay {} never said `{words}`",
+                self.name
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -57,7 +66,12 @@ impl Relay {
     pub(in super::super) async fn stop(mut self) {
         self.signal("TERM").await;
         let status = self.ended().await;
-        assert!(status.success(), "after SIGTERM relay {}: {status}: {}", self.name, self.log());
+        assert!(
+            status.success(),
+            "after SIGTERM relay {}: {status}: {}",
+            self.name,
+            self.log()
+        );
     }
 
     /// Waits for its end.
@@ -70,7 +84,11 @@ impl Relay {
 
     pub(in super::super) async fn signal(&self, signal: &str) {
         let pid = self.child.id().unwrap().to_string();
-        let sent = Command::new("kill").args(["-s", signal, &pid]).status().await.unwrap();
+        let sent = Command::new("kill")
+            .args(["-s", signal, &pid])
+            .status()
+            .await
+            .unwrap();
         assert!(sent.success(), "kill -s {signal} {pid}: {sent}");
     }
 }
