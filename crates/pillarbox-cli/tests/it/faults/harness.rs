@@ -20,8 +20,9 @@ pub(super) use producer::{Load, Producer};
 pub(super) use receiver::{messages, read_stream};
 pub(super) use relay::Relay;
 
-/// Whatever takes longer than this has failed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Whatever takes longer than this has failed. Shorter than the time between two sweeps, so that these don't make up for
+/// what discovery misses.
+pub(super) const PATIENCE: Duration = Duration::from_secs(45);
 /// The stream everything goes to unless a test says otherwise.
 pub(super) const STREAM: &str = "EVENTS";
 

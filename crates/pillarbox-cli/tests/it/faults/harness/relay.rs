@@ -76,10 +76,18 @@ impl Relay {
 
     /// Waits for its end.
     pub(in super::super) async fn ended(&mut self) -> ExitStatus {
-        timeout(PATIENCE, self.child.wait())
+        let status = timeout(PATIENCE, self.child.wait())
             .await
             .unwrap_or_else(|_| panic!("relay {} does not end", self.name))
-            .unwrap()
+            .unwrap();
+        let log = self.log();
+        assert!(!log.contains("panicked"), "relay {}: {log}", self.name);
+        assert!(
+            !log.contains("the sweep found"),
+            "discovery of relay {} missed events: {log}",
+            self.name
+        );
+        status
     }
 
     pub(in super::super) async fn signal(&self, signal: &str) {
