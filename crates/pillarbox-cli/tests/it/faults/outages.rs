@@ -103,6 +103,33 @@ async fn nats_away_from_the_start_costs_nothing_and_charges_nobody() {
     relay.stop().await;
 }
 
+/// What it had read and not settled is still in the table, and the lanes' marks, written with each heartbeat, know it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_killed_while_its_sink_is_away_takes_nothing_with_it() {
+    let Some((scene, mut nats)) = Scene::start(|config| config.lease_ms = 500).await else {
+        return;
+    };
+    let producer = Producer::new(&scene);
+    let mut first = scene.relay("first").await;
+    producer.place("key-0", 2).await;
+    scene.settled().await;
+    nats.stop().await;
+    producer.place("key-1", 1).await;
+    first.says("the sink is away: pausing it").await;
+    // Several heartbeats, each with more that was read.
+    for beat in 0..10 {
+        producer.place(&format!("key-{}", beat % 3), 2).await;
+        let seen = "select (extract(epoch from seen_at) * 1e6)::bigint from outbox_events_relays";
+        let before = scene.count(seen).await;
+        scene.until(seen, |now| now > before).await;
+    }
+    first.kill().await;
+    nats.start_again().await;
+    let second = scene.relay("second").await;
+    scene.assert_whole().await;
+    second.stop().await;
+}
+
 /// What was published while its answers were lost is published again, and the broker drops the copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_acknowledgements_cost_neither_an_event_nor_a_copy() {
