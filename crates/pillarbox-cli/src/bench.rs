@@ -20,12 +20,12 @@ use crate::output::{Answer, Context};
 
 /// Measure how fast events are delivered, beside yardsticks of the same run
 ///
-///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 bench drain
-///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 bench latency --hold-snapshot
+///   pillarbox --config pillarbox.yaml bench drain
+///   pillarbox --config pillarbox.yaml bench latency --hold-snapshot
 ///
-/// It works in tables and a stream of its own, which it drops at the end; without a database it uses a SQLite file of
-/// its own. Relays are started as processes of their own. Machines differ and are noisy: compare ratios of one run, not
-/// rates of two.
+/// It works in tables and a stream of its own, which it drops at the end; without a database it
+/// uses a SQLite file of its own. Relays are started as processes of their own. Machines differ
+/// and are noisy: compare ratios of one run, not rates of two.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

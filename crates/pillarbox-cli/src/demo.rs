@@ -22,11 +22,13 @@ use crate::{
     output::{Answer, Context},
 };
 
-/// See the pattern at work: orders, rollbacks, delivery, in one process and with nothing installed
+/// See the pattern at work: orders, rollbacks, delivery, in one process and with nothing
+/// installed
 ///
-/// A small shop places orders. Each order and the event about it are written in one SQLite transaction; about a third
-/// of the transactions are rolled back, because a card is declined. A relay delivers what was committed to an HTTP
-/// stream, a listener follows that stream, and at the end its notes are compared with the shop's books.
+/// A small shop places orders. Each order and the event about it are written in one SQLite
+/// transaction; about a third of the transactions are rolled back, because a card is declined. A
+/// relay delivers what was committed to an HTTP stream, a listener follows that stream, and at
+/// the end its notes are compared with the shop's books.
 ///
 ///   pillarbox demo
 ///   pillarbox demo --orders 200 --pace-ms 10 --exit

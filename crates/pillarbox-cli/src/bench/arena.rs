@@ -38,14 +38,15 @@ impl Arena {
         if let Some(folder) = &folder {
             database_options.url = format!("sqlite:{}", folder.path().join("bench.db").display());
         }
-        database_options.tables = Tables::new(&format!("pillarbox_bench_{mark}"), None)?;
+        let database = Database::connect(&database_options).await?;
+        let table = database.make_room(&format!("pillarbox_bench_{mark}")).await?;
+        database_options.tables = Tables::new(&table, None)?;
         let store = connect::store(&database_options).map_err(|error| anyhow!(error.chain()))?;
         store
             .admin
             .migrate()
             .await
             .map_err(|error| anyhow!(error.chain()))?;
-        let database = Database::connect(&database_options).await?;
 
         let first = settings
             .sinks

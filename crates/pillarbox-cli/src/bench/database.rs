@@ -1,12 +1,15 @@
 //! What only the database itself can tell or do: sizes, HOT updates, a snapshot held open, the plain table of the naive
 //! loop.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result};
 use pillarbox::table::Tables;
 use pillarbox_relay::connect::DatabaseOptions;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row, SqliteConnection, SqlitePool};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection, PgPool, Row, SqliteConnection, SqlitePool,
+    sqlite::SqliteConnectOptions,
+};
 
 #[derive(Clone)]
 pub(super) enum Database {
@@ -29,7 +32,8 @@ pub(super) struct NaiveRow {
 impl Database {
     pub(super) async fn connect(options: &DatabaseOptions) -> Result<Self> {
         if options.url.starts_with("sqlite:") {
-            return Ok(Self::Sqlite(SqlitePool::connect(&options.url).await?));
+            let file = SqliteConnectOptions::from_str(&options.url)?.create_if_missing(true);
+            return Ok(Self::Sqlite(SqlitePool::connect_with(file).await?));
         }
         Ok(Self::Postgres(PgPool::connect(&options.url).await?))
     }

@@ -22,9 +22,10 @@ const LOAD_BATCH: usize = 1_000;
 
 /// How fast a backlog is delivered
 ///
-/// Writes a backlog, starts the relays, and waits until every event is at the sink and the relays have settled and
-/// ended. `pure` is the bare client publishing the same events from memory; `naive` is the loop one writes by hand:
-/// fetch 200, publish one, mark one. What arrived is read back and checked: each event once, of each key in order.
+/// Writes a backlog, starts the relays, and waits until every event is at the sink and the relays
+/// have settled and ended. `pure` is the bare client publishing the same events from memory;
+/// `naive` is the loop one writes by hand: fetch 200, publish one, mark one. What arrived is read
+/// back and checked: each event once, of each key in order.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {

@@ -30,8 +30,9 @@ const WARM_UP: Duration = Duration::from_secs(2);
 
 /// How long an event takes from its commit to the sink, at a steady rate
 ///
-/// Writers commit one event per transaction. An event's time starts when its commit returns and ends when the sink has it
-/// (JetStream: the time that the server stored it; stdout: the time that the line was read). The first two seconds warm up.
+/// Writers commit one event per transaction. An event's time starts when its commit returns and
+/// ends when the sink has it (JetStream: the time that the server stored it; stdout: the time
+/// that the line was read). The first two seconds warm up.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use pillarbox::{Event, lane::lane_of};
 use pillarbox_relay::{
     StoredEvent,
-    sink::{Outcome, Outgoing},
+    sink::{Outcome, Outgoing, nats::headers::headers},
 };
 
 use super::{arena::Arena, events::Maker};
@@ -17,7 +17,7 @@ use super::{arena::Arena, events::Maker};
 /// Acknowledgements that the bare client waits for at once.
 const PURE_WINDOW: usize = 4_000;
 
-/// Events per second of the bare client, publishing events that it has in memory.
+/// Events per second of the bare client, publishing events that it has in memory, with the same headers.
 pub(super) async fn pure(arena: &Arena, maker: &mut Maker, count: usize) -> Result<f64> {
     let events = maker.take(count);
     if !arena.is_nats() {
@@ -33,10 +33,10 @@ pub(super) async fn pure(arena: &Arena, maker: &mut Maker, count: usize) -> Resu
         {
             oldest.await?;
         }
-        let mut headers = HeaderMap::new();
-        headers.insert("Nats-Msg-Id", event.id.to_string());
+        let payload = event.payload.clone();
+        let headers = headers(&outgoing(event)).map_err(|error| anyhow!(error))?;
         waiting.push_back(
-            nats.publish_with_headers(subject.clone(), headers, event.payload)
+            nats.publish_with_headers(subject.clone(), headers, payload)
                 .await?,
         );
     }

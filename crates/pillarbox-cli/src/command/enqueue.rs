@@ -22,8 +22,9 @@ use crate::output::{Answer, Context, open_store, store_error};
 /// Many as NDJSON, a JSON object a line with the same names (event_type, aggregate_type, …):
 ///   pillarbox enqueue --ndjson < events.ndjson
 ///
-/// Prints `new` or `duplicate` and the id for each. An event whose id is there already is not written again, so
-/// running the same file twice is safe. When one is refused none is written, and the error names its line.
+/// Prints `new` or `duplicate` and the id for each. An event whose id is there already is not
+/// written again, so running the same file twice is safe. When one is refused none is written,
+/// and the error names its line.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

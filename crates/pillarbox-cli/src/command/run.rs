@@ -22,11 +22,12 @@ use crate::{
 ///   pillarbox --config pillarbox.yaml run
 ///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 run --migrate
 ///
-/// Without any configuration it keeps its outbox in ./pillarbox.db (SQLite) and serves what is delivered at
-/// http://127.0.0.1:7420/v1/stream.
+/// Without any configuration it keeps its outbox in ./pillarbox.db (SQLite) and serves what is
+/// delivered at http://127.0.0.1:7420/v1/stream.
 ///
-/// A database or a sink that is away makes it wait, and it says so. Run several on one database and they share the
-/// work. SIGTERM and Ctrl-C finish what is in flight, hand the work over and exit 0; a second one ends at once.
+/// A database or a sink that is away makes it wait, and it says so. Run several on one database
+/// and they share the work. SIGTERM and Ctrl-C finish what is in flight, hand the work over and
+/// exit 0; a second one ends at once.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

@@ -9,7 +9,8 @@ use crate::output::{Answer, Context, open_store, store_error, table};
 
 /// Show how the outbox stands: what waits, what failed, what is dead, who relays
 ///
-/// Counting costs what is unsettled, not what was ever delivered. Exits 2 when the database can't be asked.
+/// Counting costs what is unsettled, not what was ever delivered. Exits 2 when the database can't
+/// be asked.
 ///
 ///   pillarbox status
 ///   pillarbox status --watch

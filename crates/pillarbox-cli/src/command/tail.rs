@@ -11,8 +11,8 @@ use crate::output::{Answer, Context, open_store, store_error};
 
 /// Show events as they are committed
 ///
-/// Looks at the table and disturbs no relay: what is shown is committed, and each line says how its delivery stands
-/// at that moment.
+/// Looks at the table and disturbs no relay: what is shown is committed, and each line says how
+/// its delivery stands at that moment.
 ///
 ///   pillarbox tail
 ///   pillarbox tail -n 50 --follow=false

@@ -4,7 +4,7 @@
 //! wire), [`publish`] (sending and gathering), [`outcome`] (what an answer means), [`streams`] (comparing and making).
 
 mod connect;
-mod headers;
+pub mod headers;
 mod outcome;
 mod publish;
 mod streams;

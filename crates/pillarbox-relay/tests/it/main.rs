@@ -1,5 +1,7 @@
 //! The engine, its stores and its sinks, on real servers. One binary, a module for each subject.
 
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 mod engine;
 mod postgres;
 mod simulation;

@@ -14,9 +14,10 @@ async fn main() -> anyhow::Result<ExitCode> {
     let Some(nats) = Nats::start().await else {
         return Ok(ExitCode::from(2));
     };
+    // Any `pillarbox` command takes these for its configuration.
     let variables = [
-        ("PILLARBOX_POSTGRES_URL", postgres.database().await),
-        ("PILLARBOX_NATS_URL", nats.url()),
+        ("PILLARBOX_OUTBOX__DATABASE__URL", postgres.database().await),
+        ("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", nats.url()),
     ];
     for (name, url) in &variables {
         writeln!(std::io::stderr(), "{name}={url}")?;

@@ -178,8 +178,14 @@ async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
     let mut said = BufReader::new(process.stderr.take().unwrap())
         .lines()
         .map(Result::unwrap);
-    let postgres = said.next().unwrap().replace("PILLARBOX_POSTGRES_URL=", "");
-    let nats = said.next().unwrap().replace("PILLARBOX_NATS_URL=nats://", "");
+    let postgres = said
+        .next()
+        .unwrap()
+        .replace("PILLARBOX_OUTBOX__DATABASE__URL=", "");
+    let nats = said
+        .next()
+        .unwrap()
+        .replace("PILLARBOX_OUTBOX__SINKS__EVENTS__URL=nats://", "");
     let mut connection = connect(&postgres).await;
     let data: String = sqlx::query_scalar("show data_directory")
         .fetch_one(&mut connection)

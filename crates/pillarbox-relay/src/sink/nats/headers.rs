@@ -20,7 +20,8 @@ const USER_ID: HeaderName = HeaderName::from_static("Pillarbox-User-Id");
 
 const RESERVED: [&str; 2] = ["nats-", "pillarbox-"];
 
-pub(super) fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
+/// The headers that an event is published with.
+pub fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
     let stored = &outgoing.event;
     let event = &stored.event;
     let mut map = HeaderMap::new();

@@ -1,20 +1,20 @@
 -- What was committed since a snapshot: rows of transactions at or above its xmax ($1), and of those that were in progress
 -- then ($2). In one statement, so the rows and the snapshot returned agree. The index on txid serves both parts, and each
 -- stops at $5 rows: then nothing is returned but the fact, and the reader goes on by seq. Locks nothing.
--- $1 xmax  $2 xids  $3 lanes  $4 events  $5 scan_max  $6 payload_bytes_max  $7 bytes
+-- $1 xmax  $2 xids  $3 lane bits  $4 events  $5 scan_max  $6 payload_bytes_max  $7 bytes
 with seen as materialized (
     select pg_current_snapshot() as snapshot
 ),
 fresh as materialized (
     (select e.*, false as late
      from {events} e
-     where e.txid >= $1::text::xid8 and e.lane = any($3::smallint[]) and e.status = 'pending'
+     where e.txid >= $1::text::xid8 and get_bit($3::bytea, e.lane) = 1 and e.status = 'pending'
      order by e.txid
      limit $5)
     union all
     (select e.*, true
      from {events} e
-     where e.txid = any($2::text[]::xid8[]) and e.lane = any($3::smallint[]) and e.status = 'pending'
+     where e.txid = any($2::text[]::xid8[]) and get_bit($3::bytea, e.lane) = 1 and e.status = 'pending'
      limit $5)
 ),
 head as materialized (

@@ -4,5 +4,5 @@ select min(e.seq + 0)
 from {events} e
 where e.txid = any($1::text[]::xid8[])
   and pg_visible_in_snapshot(e.txid, $2::text::pg_snapshot)
-  and e.lane = any($3::smallint[])
+  and get_bit($3::bytea, e.lane) = 1
   and e.status = 'pending'
