@@ -1,0 +1,183 @@
+//! A database, a NATS, a configuration and a ledger: what every test here starts from.
+
+mod binary;
+mod producer;
+mod receiver;
+mod relay;
+
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use pillarbox::Event;
+use pillarbox_testkit::{
+    ledger::Ledger,
+    servers::{self, Nats},
+};
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
+use tokio::time::Instant;
+
+pub(super) use binary::Binary;
+pub(super) use producer::{Load, Producer};
+pub(super) use receiver::{messages, read_stream};
+pub(super) use relay::Relay;
+
+/// Whatever takes longer than this has failed. Shorter than the time between two sweeps, so that these don't make up for
+/// what discovery misses.
+pub(super) const PATIENCE: Duration = Duration::from_secs(45);
+/// The stream everything goes to unless a test says otherwise.
+pub(super) const STREAM: &str = "EVENTS";
+
+/// What the configuration file says.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    pub database: String,
+    pub nats: String,
+    pub lease_ms: u64,
+    pub publish_timeout_ms: u64,
+    pub pooler: bool,
+    /// YAML lists in one line.
+    pub routes: String,
+    pub streams: String,
+}
+
+impl Config {
+    pub(super) fn new(database: &str, nats: &str) -> Self {
+        Self {
+            database: database.to_owned(),
+            nats: nats.to_owned(),
+            lease_ms: 5_000,
+            publish_timeout_ms: 5_000,
+            pooler: false,
+            routes: format!("[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}]"),
+            streams: format!("[{{ name: {STREAM}, subjects: ['orders.>'] }}]"),
+        }
+    }
+
+    fn yaml(&self) -> String {
+        format!(
+            "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n  \
+             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {} }}\n  \
+             retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n",
+            self.database,
+            self.pooler,
+            self.nats,
+            self.publish_timeout_ms,
+            self.routes,
+            self.streams,
+            self.lease_ms
+        )
+    }
+}
+
+/// The binary and its outbox in a PostgreSQL.
+pub(super) struct Scene {
+    binary: Binary,
+    pub ledger: Arc<Ledger>,
+    /// The application's own way into the database.
+    pub pool: PgPool,
+}
+
+impl Deref for Scene {
+    type Target = Binary;
+
+    fn deref(&self) -> &Binary {
+        &self.binary
+    }
+}
+
+impl Scene {
+    /// A new database on the shared server, and a NATS of its own, with tables and streams. `None`: not installed.
+    pub(super) async fn start(adjust: impl FnOnce(&mut Config)) -> Option<(Self, Nats)> {
+        let postgres = servers::postgres().await?;
+        let nats = Nats::start().await?;
+        let mut config = Config::new(&postgres.database().await, &nats.url());
+        adjust(&mut config);
+        let scene = Self::with(config);
+        scene.prepare().await;
+        Some((scene, nats))
+    }
+
+    /// Where the servers are the test's own. Nothing is made in them yet.
+    pub(super) fn with(config: Config) -> Self {
+        let database = config.database.clone();
+        Self::beside(config, &database)
+    }
+
+    /// Where the application reaches the database by another way than the relay.
+    pub(super) fn beside(config: Config, database: &str) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(16)
+            .acquire_timeout(PATIENCE)
+            .connect_lazy(database)
+            .unwrap();
+        Self {
+            binary: Binary::new(config),
+            ledger: Arc::new(Ledger::new()),
+            pool,
+        }
+    }
+
+    /// Tables, streams, and the application's own table.
+    pub(super) async fn prepare(&self) {
+        self.done(&["migrate"]).await;
+        self.done(&["streams", "apply"]).await;
+        sqlx::query("create table counters (key text primary key, n bigint not null)")
+            .execute(&self.pool)
+            .await
+            .unwrap();
+    }
+
+    /// Waits until every event is published or dead.
+    pub(super) async fn settled(&self) {
+        let sql = "select count(*) from outbox_events where status not in ('published', 'dead')";
+        self.until(sql, |waiting| waiting == 0).await;
+    }
+
+    /// Asks the database for a number until it is as it should be.
+    pub(super) async fn until(&self, sql: &str, wanted: impl Fn(i64) -> bool) -> i64 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // A server that is just being restarted is asked again.
+            let found = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql.to_owned()))
+                .fetch_one(&self.pool)
+                .await;
+            match found {
+                Ok(number) if wanted(number) => return number,
+                other => assert!(Instant::now() < deadline, "{sql}: still {other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(super) async fn count(&self, sql: &str) -> i64 {
+        self.until(sql, |_| true).await
+    }
+
+    /// How many lanes the relay of this name holds.
+    pub(super) async fn lanes_of(&self, relay: &str, wanted: impl Fn(i64) -> bool) -> i64 {
+        let sql = format!(
+            "select count(*) from outbox_events_lanes l join outbox_events_relays r on r.id = l.owner
+             where r.name = '{relay}'"
+        );
+        self.until(&sql, wanted).await
+    }
+
+    /// Everything that was committed is in the stream once, in order, and nothing else is.
+    pub(super) async fn assert_whole(&self) {
+        self.settled().await;
+        read_stream(&self.config.nats, STREAM, &self.ledger).await;
+        let verdict = self.ledger.verdict();
+        assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
+        assert!(verdict.committed > 0, "nothing was tried");
+    }
+}
+
+/// An event like the producers': `n` is its place in its key.
+pub(super) fn event(key: &str, n: u64) -> Event {
+    Event::new("orders.placed", "Placed", "order", key)
+        .header(
+            "traceparent",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        )
+        .json(&serde_json::json!({ "n": n, "text": "x".repeat(200) }))
+        .unwrap()
+}

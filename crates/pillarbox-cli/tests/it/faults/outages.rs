@@ -1,0 +1,208 @@
+//! Servers that are restarted, away or deaf.
+
+use std::time::Duration;
+
+use pillarbox_testkit::{
+    proxy::{Fault, Proxy},
+    servers::{Nats, Postgres, PostgresOptions, free_port, postgres},
+    torture::Campaign,
+};
+
+use super::harness::{Config, Load, Producer, STREAM, Scene, messages};
+
+/// Waits until so many more events are published than there are now: things move.
+async fn moves(scene: &Scene) {
+    let sql = "select count(*) from outbox_events where status = 'published'";
+    let before = scene.count(sql).await;
+    scene.until(sql, |published| published >= before + 100).await;
+}
+
+/// Failures of an event's own are counted; an outage is nobody's.
+async fn assert_nobody_was_charged(scene: &Scene) {
+    let charged = scene
+        .count("select count(*) from outbox_events where attempts <> 0 or status <> 'published'")
+        .await;
+    assert_eq!(charged, 0, "an outage charges nobody");
+}
+
+/// Restarts PostgreSQL under two relays, in order and by crashing it.
+#[tokio::test(flavor = "multi_thread")]
+async fn torture_the_database_is_restarted_under_load() {
+    let campaign = Campaign::begin("the_database_is_restarted_under_load");
+    let Some(mut postgres) = Postgres::start(PostgresOptions::default()).await else {
+        return;
+    };
+    let Some(nats) = Nats::start().await else {
+        return;
+    };
+    let mut config = Config::new(&postgres.database().await, &nats.url());
+    config.lease_ms = 1_000;
+    let scene = Scene::with(config);
+    scene.prepare().await;
+    let load = Load::start(&scene, campaign.seed());
+    let relays = [scene.relay("one").await, scene.relay("two").await];
+    moves(&scene).await;
+    postgres.restart().await;
+    moves(&scene).await;
+    postgres.kill().await;
+    postgres.start_again().await;
+    moves(&scene).await;
+    while campaign.goes_on() {
+        postgres.restart().await;
+        moves(&scene).await;
+    }
+    load.stop().await;
+    scene.assert_whole().await;
+    for relay in relays {
+        relay.stop().await;
+    }
+}
+
+/// Restarts NATS under a relay, in order and by killing it.
+#[tokio::test(flavor = "multi_thread")]
+async fn torture_nats_is_restarted_under_load() {
+    let campaign = Campaign::begin("nats_is_restarted_under_load");
+    let Some((scene, mut nats)) = Scene::start(|_| {}).await else {
+        return;
+    };
+    let load = Load::start(&scene, campaign.seed());
+    let relay = scene.relay("relay").await;
+    moves(&scene).await;
+    nats.restart().await;
+    moves(&scene).await;
+    nats.kill().await;
+    nats.start_again().await;
+    moves(&scene).await;
+    while campaign.goes_on() {
+        nats.restart().await;
+        moves(&scene).await;
+    }
+    load.stop().await;
+    scene.assert_whole().await;
+    assert_nobody_was_charged(&scene).await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_away_from_the_start_costs_nothing_and_charges_nobody() {
+    let Some((scene, mut nats)) = Scene::start(|_| {}).await else {
+        return;
+    };
+    nats.stop().await;
+    let producer = Producer::new(&scene);
+    for n in 0..50 {
+        producer.place(&format!("key-{}", n % 10), 2).await;
+    }
+    let mut relay = scene.spawn("relay");
+    relay.says("is away").await;
+    relay.says("the sink is away: pausing it").await;
+    producer.place("key-0", 5).await;
+    nats.start_again().await;
+    scene.assert_whole().await;
+    assert_nobody_was_charged(&scene).await;
+    relay.stop().await;
+}
+
+/// What it had read and not settled is still in the table, and the lanes' marks, written with each heartbeat, know it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_killed_while_its_sink_is_away_takes_nothing_with_it() {
+    let Some((scene, mut nats)) = Scene::start(|config| config.lease_ms = 500).await else {
+        return;
+    };
+    let producer = Producer::new(&scene);
+    let mut first = scene.relay("first").await;
+    producer.place("key-0", 2).await;
+    scene.settled().await;
+    nats.stop().await;
+    producer.place("key-1", 1).await;
+    first.says("the sink is away: pausing it").await;
+    // Several heartbeats, each with more that was read.
+    for beat in 0..10 {
+        producer.place(&format!("key-{}", beat % 3), 2).await;
+        let seen = "select (extract(epoch from seen_at) * 1e6)::bigint from outbox_events_relays";
+        let before = scene.count(seen).await;
+        scene.until(seen, |now| now > before).await;
+    }
+    first.kill().await;
+    nats.start_again().await;
+    let second = scene.relay("second").await;
+    scene.assert_whole().await;
+    second.stop().await;
+}
+
+/// What was published while its answers were lost is published again, and the broker drops the copies.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_acknowledgements_cost_neither_an_event_nor_a_copy() {
+    let Some(postgres) = postgres().await else {
+        return;
+    };
+    let Some(nats) = Nats::start().await else {
+        return;
+    };
+    let proxy = Proxy::in_front_of(&nats.url()).await;
+    let mut config = Config::new(&postgres.database().await, &proxy.through(&nats.url()));
+    config.publish_timeout_ms = 500;
+    let scene = Scene::with(config);
+    scene.prepare().await;
+    let load = Load::start(&scene, 3);
+    let mut relay = scene.relay("relay").await;
+    for loss in 1..=2 {
+        moves(&scene).await;
+        let heard = messages(&nats.url(), STREAM).await.len();
+        proxy.set(Fault::DropReplies).await;
+        // The relay gives up on answers, and the stream went on filling all the same.
+        relay.says_times("no acknowledgement within", loss).await;
+        assert!(
+            messages(&nats.url(), STREAM).await.len() > heard,
+            "nothing was stored unheard"
+        );
+        proxy.set(Fault::Pass).await;
+    }
+    moves(&scene).await;
+    load.stop().await;
+    scene.assert_whole().await;
+    let dead = scene.count("select count(*) from outbox_events_dead").await;
+    assert_eq!(dead, 0);
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_away_makes_run_wait_and_a_one_shot_command_fail() {
+    let Some(mut postgres) = Postgres::start(PostgresOptions::default()).await else {
+        return;
+    };
+    let Some(nats) = Nats::start().await else {
+        return;
+    };
+    let scene = Scene::with(Config::new(&postgres.database().await, &nats.url()));
+    scene.prepare().await;
+    let producer = Producer::new(&scene);
+    producer.place("key", 3).await;
+    postgres.stop().await;
+
+    let output = scene.run(&["status"]).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let mut relay = scene.spawn("relay");
+    relay.says("Waiting for the database").await;
+    postgres.start_again().await;
+    relay.says("is back").await;
+    scene.assert_whole().await;
+    relay.stop().await;
+}
+
+/// SIGTERM is obeyed by a relay that can't reach anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_waits_for_its_database_stops_when_asked() {
+    let port = free_port();
+    let nowhere = format!("postgres://postgres@127.0.0.1:{port}/shop");
+    let scene = Scene::with(Config::new(&nowhere, &format!("nats://127.0.0.1:{port}")));
+    let mut relay = scene.spawn("relay");
+    relay.says("Waiting for the database").await;
+    let asked = tokio::time::Instant::now();
+    relay.stop().await;
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "it took {:?}",
+        asked.elapsed()
+    );
+}
