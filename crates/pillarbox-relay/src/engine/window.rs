@@ -4,91 +4,25 @@
 //! Of one key at most one event (at an ordered sink: one batch's) is in flight. A key with a failing event is *blocked*: its
 //! later events are held, that is, written into the side table, until the store says that the key is free.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+mod entry;
+mod key;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use pillarbox::lane::key_hash;
 
+pub(super) use self::entry::{Entry, Resolution, Settling};
+use self::{
+    entry::Receipt,
+    key::{KeyId, KeyMap},
+};
 use super::tally::Tally;
 use crate::{
-    event::{Lane, Seq, StoredEvent},
-    settlement::{Dead, DeadReason, Delayed, Failed, Parked, Settlement},
+    event::{Lane, Seq},
+    settlement::{Dead, Delayed, Failed},
 };
-
-/// A key within its lane. Two keys with one hash would merely wait for each other.
-type KeyId = (Lane, u64);
-
-/// A key's hash needs no hashing again: SipHash took a fiftieth of a relay's time in a drain.
-#[derive(Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u8(*byte));
-    }
-
-    fn write_u8(&mut self, lane: u8) {
-        self.0 = self.0.rotate_left(8) ^ u64::from(lane);
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 ^= hash;
-    }
-}
-
-type KeyMap<V> = HashMap<KeyId, V, BuildHasherDefault<Hashed>>;
-
-/// An event in the window.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) event: Arc<StoredEvent>,
-    /// Index of the sink it goes to.
-    pub(super) sink: usize,
-    pub(super) stream: Option<Arc<str>>,
-    key: KeyId,
-    /// The page it came with; `None` for one from the side table.
-    page: Option<u64>,
-}
-
-/// What became of an event that was in flight.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Resolution {
-    Delivered,
-    Retry {
-        error: String,
-        retry_in: Duration,
-    },
-    Dead {
-        reason: DeadReason,
-        error: String,
-    },
-    /// Not charged: it goes out again, before the later ones of its key.
-    Returned,
-}
-
-/// What leaves the window when its settlement is written.
-#[derive(Debug, Clone, Copy)]
-struct Receipt {
-    page: Option<u64>,
-    seq: Seq,
-    key: KeyId,
-    bytes: usize,
-}
-
-/// A settlement on its way to the store.
-#[derive(Debug, Default)]
-pub(super) struct Settling {
-    pub(super) settlement: Settlement,
-    receipts: Vec<Receipt>,
-}
 
 pub(super) struct Window {
     /// Per sink: may several events of a key be in one batch?
@@ -109,40 +43,6 @@ pub(super) struct Window {
     to_hold: Vec<Entry>,
     events: usize,
     bytes: usize,
-}
-
-impl Entry {
-    pub(super) fn new(event: StoredEvent, sink: usize, stream: Option<Arc<str>>, page: Option<u64>) -> Self {
-        let key = (event.lane, key_hash(event.event.key()));
-        Self {
-            event: Arc::new(event),
-            sink,
-            stream,
-            key,
-            page,
-        }
-    }
-
-    fn is_parked(&self) -> bool {
-        self.page.is_none()
-    }
-
-    fn receipt(&self) -> Receipt {
-        Receipt {
-            page: self.page,
-            seq: self.event.seq,
-            key: self.key,
-            bytes: self.event.bytes(),
-        }
-    }
-
-    fn to_parked(&self) -> Parked {
-        Parked {
-            seq: self.event.seq,
-            lane: self.event.lane,
-            key: self.event.event.key().to_owned(),
-        }
-    }
 }
 
 impl Window {
@@ -424,7 +324,3 @@ impl Window {
         self.bytes += entry.event.bytes();
     }
 }
-
-#[cfg(test)]
-#[path = "window_tests.rs"]
-mod tests;

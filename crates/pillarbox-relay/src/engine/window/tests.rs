@@ -1,10 +1,17 @@
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use pillarbox::{Event, lane::lane_of};
 use proptest::prelude::*;
 
 use super::*;
+use crate::{
+    event::StoredEvent,
+    settlement::{DeadReason, Settlement},
+};
 
 fn stored(seq: Seq, key: &str) -> StoredEvent {
     let event = Event::new("t.x", "X", "thing", key);

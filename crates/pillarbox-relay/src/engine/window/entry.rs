@@ -1,0 +1,94 @@
+//! An event on its way through the window, and what becomes of it.
+
+use std::{sync::Arc, time::Duration};
+
+use pillarbox::lane::key_hash;
+
+use super::key::KeyId;
+use crate::{
+    event::{Seq, StoredEvent},
+    settlement::{DeadReason, Parked, Settlement},
+};
+
+/// An event in the window.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct Entry {
+    pub(in crate::engine) event: Arc<StoredEvent>,
+    /// Index of the sink it goes to.
+    pub(in crate::engine) sink: usize,
+    pub(in crate::engine) stream: Option<Arc<str>>,
+    pub(super) key: KeyId,
+    /// The page it came with; `None` for one from the side table.
+    pub(super) page: Option<u64>,
+}
+
+/// What became of an event that was in flight.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::engine) enum Resolution {
+    Delivered,
+    Retry {
+        error: String,
+        retry_in: Duration,
+    },
+    Dead {
+        reason: DeadReason,
+        error: String,
+    },
+    /// Not charged: it goes out again, before the later ones of its key.
+    Returned,
+}
+
+/// What leaves the window when its settlement is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Receipt {
+    pub(super) page: Option<u64>,
+    pub(super) seq: Seq,
+    pub(super) key: KeyId,
+    pub(super) bytes: usize,
+}
+
+/// A settlement on its way to the store.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Settling {
+    pub(in crate::engine) settlement: Settlement,
+    pub(super) receipts: Vec<Receipt>,
+}
+
+impl Entry {
+    pub(in crate::engine) fn new(
+        event: StoredEvent,
+        sink: usize,
+        stream: Option<Arc<str>>,
+        page: Option<u64>,
+    ) -> Self {
+        let key = (event.lane, key_hash(event.event.key()));
+        Self {
+            event: Arc::new(event),
+            sink,
+            stream,
+            key,
+            page,
+        }
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.page.is_none()
+    }
+
+    pub(super) fn receipt(&self) -> Receipt {
+        Receipt {
+            page: self.page,
+            seq: self.event.seq,
+            key: self.key,
+            bytes: self.event.bytes(),
+        }
+    }
+
+    pub(super) fn to_parked(&self) -> Parked {
+        Parked {
+            seq: self.event.seq,
+            lane: self.event.lane,
+            key: self.event.event.key().to_owned(),
+        }
+    }
+}
