@@ -1,5 +1,6 @@
 //! The commands of the real binary, as a person or a script uses them.
 
+mod bench;
 mod events;
 mod relay;
 mod settings;

@@ -1,0 +1,75 @@
+//! `bench` measures, checks what it measured, and leaves nothing behind. How fast is not asked here.
+
+use pillarbox_testkit::servers;
+
+use super::{code, json, run, stderr};
+
+const KEYS: [&str; 15] = [
+    "events",
+    "seconds",
+    "events_per_second",
+    "pure_events_per_second",
+    "naive_events_per_second",
+    "ratio_to_pure",
+    "ratio_to_naive",
+    "statements_per_event",
+    "hot_share",
+    "relay_cpu_seconds",
+    "relay_peak_bytes",
+    "database_growth_bytes",
+    "lost",
+    "duplicated",
+    "order_violations",
+];
+
+const SMALL: [&str; 6] = ["--events", "2000", "--pure-events", "500", "--naive-events", "20"];
+
+#[test]
+fn a_drain_on_sqlite_is_measured_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    for (sink, readable) in [("stdout:", true), ("null:", false)] {
+        let arguments = [&["--json", "--sink", sink, "bench", "drain"][..], &SMALL].concat();
+        let output = run(folder.path(), &arguments);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let report = json(&output);
+        for key in KEYS {
+            assert!(report.get(key).is_some(), "{key} is missing: {report}");
+        }
+        assert_eq!((&report["events"], &report["lost"]), (&2000.into(), &0.into()), "{report}");
+        assert_eq!(report["order_violations"].is_null(), !readable, "{report}");
+        assert!(report["ratio_to_naive"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
+    let Some(postgres) = servers::postgres().await else { return };
+    let Some(nats) = servers::Nats::start().await else { return };
+    let database = postgres.database().await;
+    let folder = tempfile::tempdir().unwrap();
+    let addresses = ["--json", "--database", &database, "--sink", &nats.url(), "bench"].map(str::to_owned);
+    let measure = |what: &[&str]| {
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let output = run(folder.path(), &[&addresses[..], what].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+
+    let report = measure(&[&["drain", "--relays", "2", "--hold-snapshot"][..], &SMALL].concat());
+    for key in ["lost", "duplicated", "order_violations"] {
+        assert_eq!(report[key], 0, "{report}");
+    }
+    assert!(report["hot_share"].as_f64().unwrap() > 0.95, "{report}");
+
+    let report = measure(&["latency", "--rate", "200", "--seconds", "1"]);
+    assert_eq!((&report["lost"], &report["order_violations"]), (&0.into(), &0.into()), "{report}");
+    let times = ["p50_ms", "p99_ms", "max_ms"].map(|key| report[key].as_f64().unwrap());
+    assert!(times[0] > 0.0 && times.is_sorted(), "{report}");
+
+    let report = measure(&["idle", "--seconds", "1"]);
+    assert!(report["relay_cpu_percent"].is_number(), "{report}");
+
+    let streams = async_nats::jetstream::new(async_nats::connect(nats.url()).await.unwrap());
+    let left = futures::StreamExt::collect::<Vec<_>>(streams.stream_names()).await;
+    assert!(left.is_empty(), "streams are left behind: {left:?}");
+}
