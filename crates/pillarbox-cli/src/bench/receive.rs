@@ -46,7 +46,7 @@ impl Receiver {
             Self::Nats(nats) => Ok(nats.get_stream(&arena.stream).await?.cached_info().state.messages),
             Self::Stdout(lines, seen) => {
                 while let Ok(line) = lines.try_recv() {
-                    seen.push((mark_of_line(&line)?, SystemTime::now()));
+                    seen.extend(mark_of_line(&line).map(|mark| (mark, SystemTime::now())));
                 }
                 Ok(seen.len() as u64)
             }
@@ -96,10 +96,12 @@ impl Receiver {
             Self::Stdout(mut lines, seen) => {
                 seen.into_iter().for_each(|(mark, at)| each(Arrival { mark, at }));
                 while let Ok(line) = lines.try_recv() {
-                    each(Arrival {
-                        mark: mark_of_line(&line)?,
-                        at: SystemTime::now(),
-                    });
+                    if let Some(mark) = mark_of_line(&line) {
+                        each(Arrival {
+                            mark,
+                            at: SystemTime::now(),
+                        });
+                    }
                 }
                 Ok(Some(()))
             }
@@ -127,14 +129,13 @@ impl Receiver {
     }
 }
 
-fn mark_of_line(line: &str) -> Result<Mark> {
+/// `None` for a relay's closing summary, which comes on the same stdout.
+fn mark_of_line(line: &str) -> Option<Mark> {
     #[derive(serde::Deserialize)]
     struct Line {
         payload: Mark,
     }
-    Ok(serde_json::from_str::<Line>(line)
-        .context("a line of the stdout sink")?
-        .payload)
+    serde_json::from_str::<Line>(line).ok().map(|line| line.payload)
 }
 
 /// Checks what arrived. `None` when it can't be read back.

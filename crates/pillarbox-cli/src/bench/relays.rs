@@ -132,17 +132,18 @@ impl Relays {
     }
 }
 
-/// Passes lines on; the last one is the relay's closing summary.
+/// Passes lines on as they come. The last one is the relay's closing summary.
 async fn read_lines(
     stdout: impl tokio::io::AsyncRead + Unpin,
     lines: Option<mpsc::UnboundedSender<String>>,
 ) -> Option<String> {
     let mut reader = BufReader::new(stdout).lines();
-    let mut last: Option<String> = None;
+    let mut last = None;
     while let Ok(Some(line)) = reader.next_line().await {
-        if let (Some(before), Some(lines)) = (last.replace(line), &lines) {
-            let _ = lines.send(before);
+        if let Some(lines) = &lines {
+            let _ = lines.send(line.clone());
         }
+        last = Some(line);
     }
     last
 }

@@ -2,7 +2,7 @@
 //! histories, each from a seed, with crashes, outages, lost answers and late commits. A failure prints its seed:
 //! `PILLARBOX_SEED=… cargo test -p pillarbox-relay --test it simulation` runs that one again.
 
-mod broker;
+pub(crate) mod broker;
 mod oracle;
 mod workload;
 

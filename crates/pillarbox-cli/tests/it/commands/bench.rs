@@ -35,7 +35,11 @@ fn a_drain_on_sqlite_is_measured_and_checked() {
         for key in KEYS {
             assert!(report.get(key).is_some(), "{key} is missing: {report}");
         }
-        assert_eq!((&report["events"], &report["lost"]), (&2000.into(), &0.into()), "{report}");
+        assert_eq!(
+            (&report["events"], &report["lost"]),
+            (&2000.into(), &0.into()),
+            "{report}"
+        );
         assert_eq!(report["order_violations"].is_null(), !readable, "{report}");
         assert!(report["ratio_to_naive"].as_f64().unwrap() > 0.0);
     }
@@ -43,8 +47,12 @@ fn a_drain_on_sqlite_is_measured_and_checked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
-    let Some(postgres) = servers::postgres().await else { return };
-    let Some(nats) = servers::Nats::start().await else { return };
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let Some(nats) = servers::Nats::start().await else {
+        return;
+    };
     let database = postgres.database().await;
     let folder = tempfile::tempdir().unwrap();
     let addresses = ["--json", "--database", &database, "--sink", &nats.url(), "bench"].map(str::to_owned);
@@ -62,7 +70,11 @@ async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
     assert!(report["hot_share"].as_f64().unwrap() > 0.95, "{report}");
 
     let report = measure(&["latency", "--rate", "200", "--seconds", "1"]);
-    assert_eq!((&report["lost"], &report["order_violations"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(
+        (&report["lost"], &report["order_violations"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
     let times = ["p50_ms", "p99_ms", "max_ms"].map(|key| report[key].as_f64().unwrap());
     assert!(times[0] > 0.0 && times.is_sorted(), "{report}");
 

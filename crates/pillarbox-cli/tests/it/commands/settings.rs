@@ -79,6 +79,7 @@ fn every_command_teaches_by_example() {
         "tail",
         "streams",
         "config",
+        "bench",
         "completions",
     ] {
         let help = stdout(&run(folder.path(), &[command, "--help"]));

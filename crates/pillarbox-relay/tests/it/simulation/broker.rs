@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use uuid::Uuid;
 
 #[derive(Clone)]
-pub(super) struct Broker(Arc<Mutex<State>>);
+pub(crate) struct Broker(Arc<Mutex<State>>);
 
 struct State {
     rng: StdRng,
@@ -41,7 +41,7 @@ enum Temper {
 }
 
 impl Broker {
-    pub(super) fn new(rng: &mut StdRng) -> Self {
+    pub(crate) fn new(rng: &mut StdRng) -> Self {
         Self(Arc::new(Mutex::new(State {
             ordered: rng.random(),
             rng: StdRng::seed_from_u64(rng.random()),
@@ -54,20 +54,20 @@ impl Broker {
         })))
     }
 
-    pub(super) fn set_away(&self, away: bool) {
+    pub(crate) fn set_away(&self, away: bool) {
         self.0.lock().unwrap().away = away;
     }
 
-    pub(super) fn set_loss(&self, loss: f64) {
+    pub(crate) fn set_loss(&self, loss: f64) {
         self.0.lock().unwrap().loss = loss;
     }
 
     /// What is there, in its order, each id once.
-    pub(super) fn stored(&self) -> Vec<(Uuid, String)> {
+    pub(crate) fn stored(&self) -> Vec<(Uuid, String)> {
         self.0.lock().unwrap().stored.clone()
     }
 
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.0.lock().unwrap().travelling == 0
     }
 
