@@ -16,6 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use pillarbox::{Event, lane::LANES};
+use tokio::sync::watch;
 
 use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
@@ -33,6 +34,7 @@ use crate::{
 pub struct MemoryStore {
     world: Arc<Mutex<World>>,
     statements: Arc<AtomicU64>,
+    stalled: Arc<watch::Sender<bool>>,
 }
 
 /// An application's transaction. Dropping it rolls back.
@@ -55,6 +57,11 @@ impl MemoryStore {
         self.lock().away = away;
     }
 
+    /// Stalled: every call waits, as on a connection that has gone silent.
+    pub fn set_stalled(&self, stalled: bool) {
+        self.stalled.send_replace(stalled);
+    }
+
     /// Every row that was committed, by seq.
     pub fn rows(&self) -> Vec<Row> {
         self.lock().rows()
@@ -70,7 +77,9 @@ impl MemoryStore {
     }
 
     /// The world, for one call: counted, and refused while away.
-    fn call(&self) -> Result<MutexGuard<'_, World>, StoreError> {
+    async fn call(&self) -> Result<MutexGuard<'_, World>, StoreError> {
+        // The sender lives as long as the store, so this ends only when it is not stalled.
+        let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
         self.statements.fetch_add(1, Ordering::Relaxed);
         let world = self.lock();
         if world.away {
@@ -124,7 +133,7 @@ impl Store for MemoryStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.call().map(drop)
+        self.call().await.map(drop)
     }
 
     async fn heartbeat(
@@ -134,7 +143,7 @@ impl Store for MemoryStore {
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
-        Ok(self.call()?.heartbeat(relay, ttl, held))
+        Ok(self.call().await?.heartbeat(relay, ttl, held))
     }
 
     async fn take_lanes(
@@ -143,16 +152,16 @@ impl Store for MemoryStore {
         count: usize,
         ttl: Duration,
     ) -> Result<Vec<HeldLane>, StoreError> {
-        Ok(self.call()?.take_lanes(relay, count, ttl))
+        Ok(self.call().await?.take_lanes(relay, count, ttl))
     }
 
     async fn release_lanes(&self, _relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
-        self.call()?.release_lanes(lanes);
+        self.call().await?.release_lanes(lanes);
         Ok(())
     }
 
     async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
-        self.call()?.leave(relay);
+        self.call().await?.leave(relay);
         Ok(())
     }
 
@@ -170,15 +179,15 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
-        self.call()?.settle(held, settlement)
+        self.call().await?.settle(held, settlement)
     }
 
     async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
-        Ok(self.call()?.due(held, limit))
+        Ok(self.call().await?.due(held, limit))
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
-        Ok(self.call()?.blocked_keys(lanes))
+        Ok(self.call().await?.blocked_keys(lanes))
     }
 
     fn statements(&self) -> u64 {
@@ -200,7 +209,7 @@ struct MemoryReader {
 #[async_trait]
 impl Reader for MemoryReader {
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
-        let world = self.store.call()?;
+        let world = self.store.call().await?;
         if self.page.is_empty() {
             let (seqs, position) = world.pending_since(self.position, &self.marks);
             self.page = seqs;

@@ -54,13 +54,13 @@ async fn nothing_is_published_on_a_lease_that_has_run_out() {
     .await;
 
     // The events are in the window. The lease can't be renewed, and another relay may have taken the lanes.
-    store.set_away(true);
+    store.set_stalled(true);
     tokio::time::sleep(2 * Options::default().lease).await;
     broker.set_away(false);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(broker.stored(), [], "published without a lease");
 
-    store.set_away(false);
+    store.set_stalled(false);
     until("all are delivered", || broker.stored().len() == 10).await;
     relay.stop().await.unwrap();
     assert!(

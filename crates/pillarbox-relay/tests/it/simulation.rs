@@ -111,7 +111,7 @@ async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
     let mut relays = vec![start(store, broker, rng)];
     for _ in 0..rng.random_range(5..30) {
         tokio::time::sleep(Duration::from_millis(rng.random_range(1..2_000))).await;
-        match rng.random_range(0..8) {
+        match rng.random_range(0..9) {
             0 | 1 if relays.len() < 3 => relays.push(start(store, broker, rng)),
             2 if !relays.is_empty() => {
                 let at = rng.random_range(0..relays.len());
@@ -124,6 +124,7 @@ async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
             }
             4 => store.set_away(rng.random()),
             5 => broker.set_away(rng.random()),
+            7 => store.set_stalled(rng.random()),
             6 => broker.set_loss(if rng.random() {
                 rng.random_range(0.0..0.5)
             } else {
@@ -133,6 +134,7 @@ async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
         }
     }
     store.set_away(false);
+    store.set_stalled(false);
     broker.set_away(false);
     broker.set_loss(0.0);
     for relay in relays {
