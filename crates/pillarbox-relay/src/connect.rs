@@ -22,6 +22,8 @@ pub struct DatabaseOptions {
     pub pooler: bool,
     pub connections_max: u32,
     pub connect_timeout: Duration,
+    /// How long a statement may take (PostgreSQL). A connection that has gone silent must not hang the relay for ever.
+    pub answer_timeout: Duration,
 }
 
 impl DatabaseOptions {
@@ -33,6 +35,7 @@ impl DatabaseOptions {
             pooler: false,
             connections_max: 5,
             connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -189,6 +189,7 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
     }
     positive(problems, key("connections_max"), database.connections_max.into());
     positive(problems, key("connect_timeout_ms"), database.connect_timeout_ms);
+    positive(problems, key("answer_timeout_ms"), database.answer_timeout_ms);
     positive(problems, key("payload_bytes_max"), database.payload_bytes_max);
     let tables = Tables::new(&database.table_name, database.dlq_table_name.as_deref())
         .map_err(|error| {
@@ -206,6 +207,7 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
         pooler: database.pooler,
         connections_max: database.connections_max,
         connect_timeout: Duration::from_millis(database.connect_timeout_ms),
+        answer_timeout: Duration::from_millis(database.answer_timeout_ms),
         ..DatabaseOptions::new(database.url.clone())
     })
 }

@@ -49,6 +49,8 @@ pub(crate) struct Database {
     pub connections_max: u32,
     /// How long to wait for a connection.
     pub connect_timeout_ms: u64,
+    /// How long to wait for the answer to a statement (PostgreSQL).
+    pub answer_timeout_ms: u64,
     /// A larger payload is refused by `enqueue` and a dead letter in the relay.
     pub payload_bytes_max: u64,
 }
@@ -214,6 +216,7 @@ impl Default for Database {
             pooler: false,
             connections_max: 5,
             connect_timeout_ms: 5_000,
+            answer_timeout_ms: 30_000,
             payload_bytes_max: 1024 * 1024,
         }
     }

@@ -35,6 +35,7 @@ pub(super) struct Connection {
     tables: Tables,
     /// Nothing may be kept in a session, and two messages may meet two servers unless a transaction holds them together.
     pooler: bool,
+    answer_timeout: Duration,
     statements: AtomicU64,
 }
 
@@ -66,6 +67,7 @@ impl Connection {
             pool: pool.connect_lazy_with(connect),
             tables: options.tables.clone(),
             pooler: options.pooler,
+            answer_timeout: options.answer_timeout,
             statements: AtomicU64::new(0),
         })
     }
@@ -91,10 +93,8 @@ impl Connection {
             return Ok(rows);
         }
         self.count();
-        sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
-            .fetch_all(&self.pool)
+        self.within(sqlx::query_with(AssertSqlSafe(sql.clone()), arguments).fetch_all(&self.pool))
             .await
-            .map_err(|e| self.explain(e))
     }
 
     /// Runs one statement that always returns one row.
@@ -105,12 +105,10 @@ impl Connection {
 
     /// Begin and commit are not counted as statements: they do no work of their own, and a pooler needs them around each.
     pub(super) async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
-        let begun = if self.pooler {
-            self.pool.begin_with(BEGIN_WITH_PLANS).await
-        } else {
-            self.pool.begin().await
-        };
-        begun.map_err(|e| self.explain(e))
+        if self.pooler {
+            return self.within(self.pool.begin_with(BEGIN_WITH_PLANS)).await;
+        }
+        self.within(self.pool.begin()).await
     }
 
     pub(super) async fn rows_in(
@@ -120,11 +118,8 @@ impl Connection {
         arguments: PgArguments,
     ) -> Result<Vec<PgRow>, StoreError> {
         self.count();
-        sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
-            .persistent(!self.pooler)
-            .fetch_all(&mut **tx)
-            .await
-            .map_err(|e| self.explain(e))
+        let query = sqlx::query_with(AssertSqlSafe(sql.clone()), arguments).persistent(!self.pooler);
+        self.within(query.fetch_all(&mut **tx)).await
     }
 
     /// Runs a script of several statements, without arguments.
@@ -142,7 +137,21 @@ impl Connection {
     }
 
     pub(super) async fn commit(&self, tx: Transaction<'static, Postgres>) -> Result<(), StoreError> {
-        tx.commit().await.map_err(|e| self.explain(e))
+        self.within(tx.commit()).await
+    }
+
+    /// The answer, in time. What is given up leaves its connection, which the pool then closes.
+    async fn within<T>(&self, answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.answer_timeout, answer).await {
+            Ok(answer) => answer.map_err(|e| self.explain(e)),
+            Err(_) => Err(StoreError::new(
+                StoreErrorKind::Away,
+                format!(
+                    "the database gave no answer within {} s",
+                    self.answer_timeout.as_secs()
+                ),
+            )),
+        }
     }
 
     fn count(&self) {

@@ -5,7 +5,10 @@ use pillarbox_relay::{
     connect::DatabaseOptions,
     store::{Admin, StoreErrorKind, postgres::PostgresStore},
 };
-use pillarbox_testkit::servers;
+use pillarbox_testkit::{
+    proxy::{Fault, Proxy},
+    servers,
+};
 
 use super::{drain, event, ids, page, place, written};
 
@@ -126,4 +129,36 @@ async fn an_outbox_restored_into_another_cluster_is_rebased() {
     }
     let more = place.commit(&["c"]).await;
     assert_eq!(ids(&drain(&mut reader, page(10)).await), written(&more));
+}
+
+#[tokio::test]
+async fn a_connection_that_has_gone_silent_is_given_up() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let url = server.database().await;
+    PostgresStore::open(&DatabaseOptions::new(url.clone()))
+        .unwrap()
+        .migrate()
+        .await
+        .unwrap();
+    let proxy = Proxy::in_front_of(&url).await;
+    let mut options = DatabaseOptions::new(proxy.through(&url));
+    options.answer_timeout = std::time::Duration::from_millis(500);
+    let store = PostgresStore::open(&options).unwrap();
+    store.check().await.unwrap();
+
+    proxy.set(Fault::BlackHole).await;
+    let error = store.check().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Away, "{}", error.chain());
+
+    proxy.set(Fault::Pass).await;
+    let again = async {
+        while store.check().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), again)
+        .await
+        .expect("the store works again on a new connection");
 }
