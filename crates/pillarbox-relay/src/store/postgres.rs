@@ -16,6 +16,8 @@ mod schema;
 mod settle;
 mod snapshot;
 
+#[doc(hidden)]
+pub use self::connection::PLANS;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
