@@ -8,7 +8,12 @@ use pillarbox_testkit::servers::{Nats, Postgres, PostgresOptions};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Some(postgres) = Postgres::start(PostgresOptions::default()).await else {
+    // Measurements are made on this one: memory as an operator would give it, and the log as it comes. (Tests want
+    // logical decoding, which makes the log larger.)
+    let options = PostgresOptions::default()
+        .set("shared_buffers", "1GB")
+        .set("wal_level", "replica");
+    let Some(postgres) = Postgres::start(options).await else {
         return Ok(ExitCode::from(2));
     };
     let Some(nats) = Nats::start().await else {
