@@ -31,6 +31,7 @@ const EVENT_COLUMNS: usize = 5;
 
 pub(super) struct Statements {
     page: Sql,
+    small: Sql,
     follow: Sql,
     mark: Sql,
     late: Sql,
@@ -40,6 +41,7 @@ impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
             page: statement(tables, include_str!("discover_page.sql")),
+            small: statement(tables, include_str!("discover_small.sql")),
             follow: statement(tables, include_str!("discover_follow.sql")),
             mark: statement(tables, include_str!("discover_mark.sql")),
             late: statement(tables, include_str!("discover_late.sql")),
@@ -63,6 +65,8 @@ pub(super) struct SnapshotReader {
     server_start: Option<i64>,
     /// The last seq that anybody has taken, as far as was seen.
     last_taken: Seq,
+    /// The next payload is a large one: the page that begins with it is read by size.
+    large_next: bool,
 }
 
 enum State {
@@ -89,6 +93,8 @@ struct Found {
     last_seq: Option<Seq>,
     total: usize,
     truncated: bool,
+    /// The page ends before a payload that is larger than a small one.
+    cut: bool,
 }
 
 impl SnapshotReader {
@@ -107,6 +113,7 @@ impl SnapshotReader {
             marks: Marks::default(),
             server_start: None,
             last_taken: 0,
+            large_next: false,
         }
     }
 
@@ -148,7 +155,7 @@ impl SnapshotReader {
             limit.bytes as i64,
         )?;
         let rows = self.connection.rows(&self.statements.follow, arguments).await?;
-        let found = self.found(rows, limit)?;
+        let found = self.found(rows, limit, limit.payload_bytes_max)?;
         let Some(snapshot) = found.snapshot.clone() else {
             return Err(unusable("an answer came without its snapshot"));
         };
@@ -181,7 +188,7 @@ impl SnapshotReader {
     /// Takes a page of a paging snapshot and says what comes next.
     fn turn_page(&mut self, mut paging: Paging, found: Found, limit: PageLimit) -> Page {
         // A page can be short because the next payload would not have fitted: only one with room left is the last.
-        let room = found.payload_bytes.saturating_add(limit.payload_bytes_max) <= limit.bytes;
+        let room = !found.cut && found.payload_bytes.saturating_add(limit.payload_bytes_max) <= limit.bytes;
         if found.rows == 0 || (found.rows < limit.events && room) {
             self.through(paging.snapshot, paging.decided);
             return self.answer(found.page, false);
@@ -234,17 +241,32 @@ impl SnapshotReader {
         after: Seq,
         limit: PageLimit,
     ) -> Result<Found, StoreError> {
+        // As many payloads of this size as the page has events fit into it.
+        let small = limit.payload_bytes_max.min(limit.bytes / limit.events);
+        let lanes = self.lanes;
+        let lanes = lanes.as_ref().map(<[u8; 32]>::as_slice);
+        let (snapshot, events) = (snapshot.map(|s| &s.text), limit.events as i64);
+        if !std::mem::take(&mut self.large_next) {
+            let arguments = arguments!(snapshot, &since.text, after, lanes, events, small as i64)?;
+            let rows = self.connection.rows(&self.statements.small, arguments).await?;
+            let found = self.found(rows, limit, small)?;
+            self.large_next = found.cut;
+            if !found.cut || found.rows > 0 {
+                return Ok(found);
+            }
+            self.large_next = false;
+        }
         let arguments = arguments!(
-            snapshot.map(|s| &s.text),
+            snapshot,
             &since.text,
             after,
-            self.lanes.as_ref().map(<[u8; 32]>::as_slice),
-            limit.events as i64,
+            lanes,
+            events,
             limit.payload_bytes_max as i64,
             limit.bytes as i64,
         )?;
         let rows = self.connection.rows(&self.statements.page, arguments).await?;
-        self.found(rows, limit)
+        self.found(rows, limit, limit.payload_bytes_max)
     }
 
     async fn take_mark(&mut self) -> Result<(), StoreError> {
@@ -258,7 +280,8 @@ impl SnapshotReader {
         Ok(())
     }
 
-    fn found(&mut self, rows: Vec<PgRow>, limit: PageLimit) -> Result<Found, StoreError> {
+    /// What the rows hold. A payload of up to `fetched` bytes came with its row.
+    fn found(&mut self, rows: Vec<PgRow>, limit: PageLimit, fetched: usize) -> Result<Found, StoreError> {
         let limits = Limits {
             payload_bytes_max: limit.payload_bytes_max,
             ..Limits::default()
@@ -271,6 +294,7 @@ impl SnapshotReader {
             last_seq: None,
             total: 0,
             truncated: false,
+            cut: false,
         };
         found.page.events.reserve_exact(rows.len());
         for (index, row) in rows.iter().enumerate() {
@@ -295,6 +319,10 @@ impl SnapshotReader {
                 .is_none();
             if no_event {
                 continue;
+            }
+            if (fetched + 1..=limit.payload_bytes_max).contains(&row::payload_size(row, EVENT_COLUMNS)) {
+                found.cut = true;
+                break;
             }
             found.rows += 1;
             found.add(row::event(row, EVENT_COLUMNS, &limits), &self.low_marks, limit);

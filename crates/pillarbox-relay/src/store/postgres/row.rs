@@ -32,6 +32,13 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
         .map_err(|problem| Unreadable { seq, lane, problem })
 }
 
+/// The size of the payload, which may not have been fetched.
+pub(super) fn payload_size(row: &PgRow, first: usize) -> usize {
+    let size = Columns { row, first }.integer::<4>(12);
+    size.and_then(|size| usize::try_from(size).ok())
+        .unwrap_or_default()
+}
+
 fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp), String> {
     let size = columns.integer::<4>(12).unwrap_or_default();
     let payload = columns

@@ -6,7 +6,10 @@ use std::{
 };
 
 use pillarbox::Outbox;
-use pillarbox_relay::{Settlement, Store, store::StoreErrorKind};
+use pillarbox_relay::{
+    Settlement, Store,
+    store::{PageLimit, StoreErrorKind},
+};
 use pillarbox_testkit::servers;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -243,4 +246,44 @@ async fn write_until(end: Instant, pool: sqlx::PgPool, n: u64, seed: u64) -> Vec
         }
     }
     committed
+}
+
+/// Small payloads are read without adding up their sizes; a large one among them ends the page and begins the next.
+#[tokio::test]
+async fn large_payloads_among_small_ones_are_read_in_order_and_within_the_bytes() {
+    let Some(place) = place().await else { return };
+    let sized = |n: usize| {
+        let bytes = if n % 7 == 3 || (20..24).contains(&n) {
+            9_000
+        } else {
+            50
+        };
+        event("a").payload(format!("\"{:x<bytes$}\"", ""))
+    };
+    let events: Vec<_> = (0..60).map(sized).collect();
+    let mut tx = place.pool.begin().await.unwrap();
+    Outbox::default().enqueue_all(&mut tx, &events).await.unwrap();
+    tx.commit().await.unwrap();
+    for (count, bytes) in [(10, 20_000), (60, 8_000), (1, 100), (25, 1_000_000)] {
+        let limit = PageLimit { bytes, ..page(count) };
+        let mut reader = place.reader();
+        let mut read = Vec::new();
+        loop {
+            let found = reader.next(limit).await.unwrap();
+            let size: usize = found.events.iter().map(|e| e.event.payload.len()).sum();
+            assert!(
+                found.events.len() <= count && (size <= bytes || found.events.len() == 1),
+                "{count} {bytes}"
+            );
+            read.extend(found.events);
+            if !found.more {
+                break;
+            }
+        }
+        assert_eq!(
+            ids(&read),
+            written(&events),
+            "pages of {count} events and {bytes} bytes"
+        );
+    }
 }

@@ -86,6 +86,11 @@ async fn hot_statements_go_by_their_indexes() {
             "outbox_events_pkey",
         ),
         (
+            include_str!("../../../src/store/postgres/discover_small.sql"),
+            format!("null, '1:1:', 100, {lanes}, 1000, 32768"),
+            "outbox_events_pkey",
+        ),
+        (
             include_str!("../../../src/store/postgres/discover_follow.sql"),
             format!("'100000', '{{5,6}}', {lanes}, 1000, 2001, 1048576, 33554432"),
             "outbox_events_txid",
