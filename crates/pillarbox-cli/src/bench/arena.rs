@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, anyhow};
 use pillarbox::table::Tables;
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenSink, OpenStore, SinkOptions},
+    engine::Options,
     sink::{Storage, StreamSpec},
 };
 use serde_json::json;
@@ -19,6 +20,7 @@ pub(super) struct Arena {
     pub(super) database: Database,
     pub(super) database_options: DatabaseOptions,
     pub(super) sink_options: SinkOptions,
+    relay_options: Options,
     pub(super) topic: String,
     pub(super) stream: String,
     /// A folder for a database made for this measurement alone.
@@ -60,6 +62,7 @@ impl Arena {
             database,
             database_options,
             sink_options,
+            relay_options: settings.relay.clone(),
             topic: format!("pillarbox-bench.{mark}.event"),
             stream,
             _folder: folder,
@@ -77,12 +80,21 @@ impl Arena {
     /// The configuration of a relay that works here. It is readable by this user alone: it holds the addresses.
     pub(super) fn configuration(&self) -> Result<NamedTempFile> {
         let spec = &self.sink_options.streams[0];
+        let relay = &self.relay_options;
         let mut outbox = json!({
             "database": {
                 "url": self.database_options.url,
                 "table_name": self.database_options.tables.name(),
                 "notify": self.database_options.notify,
                 "pooler": self.database_options.pooler,
+                "connections_max": self.database_options.connections_max,
+            },
+            "publisher": {
+                "batch_size": relay.batch_events_max,
+                "max_concurrent_publishers": relay.publishers_max,
+                "poll_interval_ms": relay.poll_interval_max.as_millis() as u64,
+                "window_events_max": relay.window_events_max,
+                "window_bytes_max": relay.window_bytes_max,
             },
             "sinks": { "bench": { "url": self.sink_options.url } },
         });
@@ -99,6 +111,11 @@ impl Arena {
         file.write_all(serde_json::to_string(&json!({ "outbox": outbox }))?.as_bytes())?;
         file.flush()?;
         Ok(file)
+    }
+
+    /// Events that a relay has with the sink at once.
+    pub(super) fn in_flight_max(&self) -> usize {
+        self.relay_options.batch_events_max * self.relay_options.publishers_max
     }
 
     pub(super) fn is_nats(&self) -> bool {

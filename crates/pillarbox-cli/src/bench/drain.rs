@@ -23,10 +23,11 @@ const LOAD_BATCH: usize = 1_000;
 /// How fast a backlog is delivered
 ///
 /// Writes a backlog, starts the relays, and waits until every event is at the sink and the relays
-/// have settled and ended. `pure` is the bare client publishing such events from memory, half of
-/// them before and half after, because machines drift; `naive` is the loop one writes by hand:
-/// fetch 200, publish one, mark one. What arrived is read back and checked: each event once, of
-/// each key in order.
+/// have settled and ended. `pure` is the bare client publishing such events from memory, as many
+/// unacknowledged at once as the relay has, half of them before and half after, because machines
+/// drift; `naive` is the loop one writes by hand: fetch 200, publish one, mark one. What arrived
+/// is read back and checked: each event once, of each key in order. The relays work with the
+/// `publisher` settings of the configuration.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -35,9 +36,9 @@ pub(super) struct Args {
     events: u32,
     #[command(flatten)]
     shape: Shape,
-    /// How many events the bare client publishes; 0 leaves it out
-    #[arg(long, default_value_t = 100_000)]
-    pure_events: u32,
+    /// How many events the bare client publishes, as many as the relay unless given; 0 leaves it out
+    #[arg(long)]
+    pure_events: Option<u32>,
     /// How many events the hand-written loop delivers; 0 leaves it out
     #[arg(long, default_value_t = 2_000)]
     naive_events: u32,
@@ -124,11 +125,11 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
 
 /// Half of what the bare client is to publish, in events per second.
 async fn pure_half(args: &Args, arena: &Arena, maker: &mut Maker, context: &Context) -> Result<Option<f64>> {
-    if args.pure_events == 0 {
+    let count = args.pure_events.unwrap_or(args.events).div_ceil(2) as usize;
+    if count == 0 {
         return Ok(None);
     }
     context.say("Measuring the bare client…");
-    let count = args.pure_events.div_ceil(2) as usize;
     let rate = yardstick::pure(arena, maker, count)
         .await
         .context("the bare client")?;

@@ -31,7 +31,7 @@ use crate::{
 /// Results wait this long for company before they are written down: fewer, larger statements. No event waits for it.
 const SETTLE_LINGER: Duration = Duration::from_millis(5);
 /// Unless there are this many.
-const SETTLE_EVENTS: usize = 500;
+const SETTLE_EVENTS: usize = 1_000;
 /// How often to look for due events when none is known: another process may have put some there.
 const DUE_INTERVAL: Duration = Duration::from_secs(1);
 /// A store that fails is tried again after this, then more and more rarely.

@@ -13,6 +13,7 @@ mod notify;
 mod park;
 mod row;
 mod schema;
+mod seq_range;
 mod settle;
 mod snapshot;
 

@@ -3,8 +3,11 @@
 /// How deep a payload may be nested.
 pub(super) const MAX: usize = 512;
 
-/// Of valid JSON: counts brackets outside strings.
+/// Of valid JSON: counts brackets outside strings. A short one can't hold that many pairs, and most are short.
 pub(super) fn is_over(json: &[u8], max: usize) -> bool {
+    if json.len() / 2 <= max {
+        return false;
+    }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for &byte in json {
         if in_string {

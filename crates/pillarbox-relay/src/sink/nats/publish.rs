@@ -67,6 +67,8 @@ impl Inflight {
 
 /// Hands each acknowledgement to its batch. One for a batch that is gone (it timed out) has nobody left to tell.
 pub(super) async fn gather(mut acknowledgements: Subscriber, prefix: usize, shared: Arc<Shared>) {
+    // Acknowledgements of one batch come one after the other: it is looked up once.
+    let mut last: Option<(u64, Arc<Inflight>)> = None;
     while let Some(message) = acknowledgements.next().await {
         let token = message
             .subject
@@ -76,8 +78,10 @@ pub(super) async fn gather(mut acknowledgements: Subscriber, prefix: usize, shar
         else {
             continue;
         };
-        let batch = shared.batches().get(&number).cloned();
-        if let Some(batch) = batch {
+        if last.as_ref().is_none_or(|(known, _)| *known != number) {
+            last = shared.batches().get(&number).map(|batch| (number, batch.clone()));
+        }
+        if let Some((_, batch)) = &last {
             batch.answer(index, Ok(Reply::read(&message)));
         }
     }

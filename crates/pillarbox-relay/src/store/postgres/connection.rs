@@ -94,8 +94,14 @@ impl Connection {
             return Ok(rows);
         }
         self.count();
-        self.within(sqlx::query_with(AssertSqlSafe(sql.clone()), arguments).fetch_all(&self.pool))
-            .await
+        // Not from the pool itself: it would hand on every row once more.
+        self.within(async {
+            let mut connection = self.pool.acquire().await?;
+            sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
+                .fetch_all(&mut *connection)
+                .await
+        })
+        .await
     }
 
     /// Runs one statement that always returns one row.

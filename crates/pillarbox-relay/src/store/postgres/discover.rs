@@ -78,7 +78,8 @@ enum State {
 /// The pages of one snapshot, by seq.
 struct Paging {
     snapshot: Snapshot,
-    since: Snapshot,
+    /// What this one saw was returned before; `None`: nothing was.
+    since: Option<Snapshot>,
     after: Seq,
     /// Every seq up to here was decided when the snapshot was taken.
     decided: Option<Seq>,
@@ -119,15 +120,14 @@ impl SnapshotReader {
 
     async fn open(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         self.take_mark().await?;
-        let since = Snapshot::before_everything();
-        let found = self.read_page(None, &since, self.decided, limit).await?;
+        let found = self.read_page(None, None, self.decided, limit).await?;
         let Some(snapshot) = found.snapshot.clone() else {
             return Err(unusable("a page came without its snapshot"));
         };
         let paging = Paging {
             decided: self.marks.decided_in(&snapshot),
             snapshot,
-            since,
+            since: None,
             after: self.decided,
         };
         Ok(self.turn_page(paging, found, limit))
@@ -135,7 +135,7 @@ impl SnapshotReader {
 
     async fn page(&mut self, paging: Paging, limit: PageLimit) -> Result<Page, StoreError> {
         let found = self
-            .read_page(Some(&paging.snapshot), &paging.since, paging.after, limit)
+            .read_page(Some(&paging.snapshot), paging.since.as_ref(), paging.after, limit)
             .await?;
         Ok(self.turn_page(paging, found, limit))
     }
@@ -164,7 +164,7 @@ impl SnapshotReader {
             let after = self.lowest_new(&since, &snapshot).await?;
             let paging = Paging {
                 snapshot,
-                since,
+                since: Some(since),
                 after,
                 decided,
             };
@@ -176,7 +176,7 @@ impl SnapshotReader {
         }
         let paging = Paging {
             snapshot,
-            since,
+            since: Some(since),
             after: found.last_seq.unwrap_or(self.decided),
             decided,
         };
@@ -237,7 +237,7 @@ impl SnapshotReader {
     async fn read_page(
         &mut self,
         snapshot: Option<&Snapshot>,
-        since: &Snapshot,
+        since: Option<&Snapshot>,
         after: Seq,
         limit: PageLimit,
     ) -> Result<Found, StoreError> {
@@ -245,9 +245,10 @@ impl SnapshotReader {
         let small = limit.payload_bytes_max.min(limit.bytes / limit.events);
         let lanes = self.lanes;
         let lanes = lanes.as_ref().map(<[u8; 32]>::as_slice);
-        let (snapshot, events) = (snapshot.map(|s| &s.text), limit.events as i64);
+        let (snapshot, since) = (snapshot.map(|s| &s.text), since.map(|s| &s.text));
+        let events = limit.events as i64;
         if !std::mem::take(&mut self.large_next) {
-            let arguments = arguments!(snapshot, &since.text, after, lanes, events, small as i64)?;
+            let arguments = arguments!(snapshot, since, after, lanes, events, small as i64)?;
             let rows = self.connection.rows(&self.statements.small, arguments).await?;
             let found = self.found(rows, limit, small)?;
             self.large_next = found.cut;
@@ -258,7 +259,7 @@ impl SnapshotReader {
         }
         let arguments = arguments!(
             snapshot,
-            &since.text,
+            since,
             after,
             lanes,
             events,

@@ -1,6 +1,6 @@
 -- A page of pending events by seq, all visible in one snapshot ($1, or this statement's own) and none in an earlier
 -- one ($2). The primary key serves it: nothing else here can use an index. Locks nothing.
--- $1 snapshot  $2 since  $3 after seq  $4 lane bits  $5 events  $6 payload_bytes_max  $7 bytes
+-- $1 snapshot  $2 since, or null  $3 after seq  $4 lane bits  $5 events  $6 payload_bytes_max  $7 bytes
 with seen as materialized (
     select coalesce($1::text::pg_snapshot, pg_current_snapshot()) as snapshot,
            $2::text::pg_snapshot as since
@@ -14,7 +14,7 @@ page as (
       and get_bit($4::bytea, e.lane) = 1
       and e.status = 'pending'
       and pg_visible_in_snapshot(e.txid, (select snapshot from seen))
-      and not pg_visible_in_snapshot(e.txid, (select since from seen))
+      and ((select since from seen) is null or not pg_visible_in_snapshot(e.txid, (select since from seen)))
     window w as (order by e.seq rows unbounded preceding)
     order by e.seq
     limit $5

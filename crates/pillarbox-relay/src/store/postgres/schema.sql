@@ -37,7 +37,7 @@ create table if not exists {events} (
     available_at        timestamptz,
     status              text not null default 'pending'
                         constraint {index_status}
-                        check (status in ('pending', 'failed', 'held', 'delayed', 'published', 'dead')),
+                        check (status in ('published', 'pending', 'failed', 'held', 'delayed', 'dead')),
     attempts            integer not null default 0,
     max_attempts        integer,
     base_delay_ms       bigint,

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use pillarbox::table::Tables;
-use sqlx::{Postgres, Row, Transaction};
+use sqlx::{Postgres, Row, Transaction, postgres::PgArguments};
 
 use super::{
     connection::{Connection, Sql, arguments, statement},
     lanes_and_epochs, microseconds,
+    seq_range::SeqRange,
 };
 use crate::{
     event::{Lane, Seq},
@@ -15,8 +16,15 @@ use crate::{
     store::{HeldLane, Settled, StoreError},
 };
 
+/// By their seqs: the server goes down the index for each.
+const BY_SEQ: &str = "e.seq = any($2::bigint[])";
+/// As bits of a range of the index, read from end to end: 4.8 ms instead of 6.1 for 1,000 events out of 1,500 (PostgreSQL
+/// 15). It reads the rows between them as well.
+const BY_RANGE: &str = "e.seq between $2 and $3 and get_bit($4::bytea, e.seq - $2) = 1";
+
 pub(super) struct Statements {
     published: Sql,
+    published_range: Sql,
     fence: Sql,
     unparked: Sql,
     failed: Sql,
@@ -31,7 +39,8 @@ type Tx = Transaction<'static, Postgres>;
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            published: statement(tables, include_str!("settle_published.sql")),
+            published: published(tables, BY_SEQ),
+            published_range: published(tables, BY_RANGE),
             fence: statement(tables, include_str!("settle_fence.sql")),
             unparked: statement(tables, include_str!("settle_unparked.sql")),
             failed: statement(tables, include_str!("settle_failed.sql")),
@@ -52,9 +61,8 @@ impl Statements {
             return Ok(Settled { free: Vec::new() });
         }
         if settlement.is_plain() {
-            let (lanes, epochs) = lanes_and_epochs(held);
-            let arguments = arguments!(&settlement.published, lanes, epochs)?;
-            let row = connection.row(&self.published, arguments).await?;
+            let (statement, arguments) = self.published(held, &settlement.published)?;
+            let row = connection.row(statement, arguments).await?;
             unfenced(connection, &row)?;
             return Ok(Settled { free: Vec::new() });
         }
@@ -64,6 +72,17 @@ impl Statements {
         let free = self.next(connection, &mut tx, touched).await?;
         connection.commit(tx).await?;
         Ok(Settled { free })
+    }
+
+    /// How to write these down.
+    fn published(&self, held: &[HeldLane], seqs: &[Seq]) -> Result<(&Sql, PgArguments), StoreError> {
+        let epochs = epochs(held);
+        match SeqRange::of(seqs) {
+            Some(SeqRange { first, last, bits }) => {
+                Ok((&self.published_range, arguments!(epochs, first, last, bits)?))
+            }
+            None => Ok((&self.published, arguments!(epochs, seqs)?)),
+        }
     }
 
     /// Keeps the lanes of these events from changing hands until the transaction ends.
@@ -100,9 +119,8 @@ impl Statements {
     ) -> Result<BTreeSet<(i16, String)>, StoreError> {
         let mut touched = keys(settlement);
         if !settlement.published.is_empty() {
-            let (lanes, epochs) = lanes_and_epochs(held);
-            let arguments = arguments!(&settlement.published, lanes, epochs)?;
-            for row in connection.rows_in(tx, &self.published, arguments).await? {
+            let (statement, arguments) = self.published(held, &settlement.published)?;
+            for row in connection.rows_in(tx, statement, arguments).await? {
                 unfenced(connection, &row)?;
             }
         }
@@ -172,6 +190,22 @@ impl Statements {
             .collect::<Result<_, sqlx::Error>>()
             .map_err(|e| connection.explain(e))
     }
+}
+
+fn published(tables: &Tables, chosen: &str) -> Sql {
+    statement(
+        tables,
+        &include_str!("settle_published.sql").replace("{chosen}", chosen),
+    )
+}
+
+/// Of every lane, in their order; -1 for one that is not held.
+fn epochs(held: &[HeldLane]) -> Vec<i64> {
+    let mut epochs = vec![-1; 256];
+    for lane in held {
+        epochs[usize::from(lane.lane)] = lane.epoch;
+    }
+    epochs
 }
 
 fn unfenced(connection: &Connection, row: &sqlx::postgres::PgRow) -> Result<(), StoreError> {

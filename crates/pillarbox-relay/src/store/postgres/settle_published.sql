@@ -1,18 +1,19 @@
 -- Delivered events, straight from discovery. The primary key finds them; no index is written, as no indexed column
 -- changes. Locks the rows. Nothing is written when an event's lane has changed hands: the second scan runs only when
--- some held lane's epoch has moved on, which is almost never.
--- $1 seqs  $2 lanes  $3 their epochs
+-- some held lane's epoch has moved on, which is almost never. The lanes' primary key is read once from end to end: to look
+-- each lane up took a quarter of a millisecond, a twentieth of a settlement of 500.
+-- Which events is said in one of two ways: see settle.rs.
+-- $1 the epoch of every lane, in their order; -1 for one that is not held
 with moved as materialized (
-    select h.lane
-    from unnest($2::smallint[], $3::bigint[]) h (lane, epoch)
-    left join {events_lanes} l on l.lane = h.lane
-    where l.epoch is distinct from h.epoch
+    select l.lane
+    from {events_lanes} l
+    where l.lane >= 0 and l.epoch <> ($1::bigint[])[l.lane + 1] and ($1::bigint[])[l.lane + 1] >= 0
 ),
 stale as materialized (
     select 1
     from {events} e
     where exists (select from moved)
-      and e.seq = any($1::bigint[])
+      and {chosen}
       and e.lane in (select lane from moved)
     limit 1
 ),
@@ -23,7 +24,7 @@ written as (
         last_attempt_at = now(),
         published_at = now()
     where not exists (select from stale)
-      and e.seq = any($1::bigint[])
+      and {chosen}
       and e.status in ('pending', 'failed', 'held', 'delayed')
 )
 select exists (select from stale)

@@ -21,16 +21,6 @@ pub(super) struct NotASnapshot {
 }
 
 impl Snapshot {
-    /// The snapshot in which nothing was visible yet.
-    pub(super) fn before_everything() -> Self {
-        Self {
-            xmin: 1,
-            xmax: 1,
-            in_progress: Vec::new(),
-            text: "1:1:".into(),
-        }
-    }
-
     /// As statements take them: PostgreSQL's 64-bit xids have no type here.
     pub(super) fn in_progress_texts(&self) -> Vec<String> {
         self.in_progress.iter().map(u64::to_string).collect()
