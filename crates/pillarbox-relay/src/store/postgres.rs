@@ -18,7 +18,10 @@ mod settle;
 mod snapshot;
 
 #[doc(hidden)]
-pub use self::connection::PLANS;
+pub use self::{
+    connection::PLANS,
+    settle::{BY_RANGE, BY_SEQ},
+};
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
