@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     retry::RetryPolicy,
+    settlement::FailedTry,
     sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
     verdict::{SinkHealth, Verdict, attempts_max, judge},
 };
@@ -28,6 +29,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 pub(super) struct Desk {
     pub(super) name: Arc<str>,
     pub(super) sink: Arc<dyn Sink>,
+    /// The name of the relay that has it.
+    relay: Arc<str>,
     state: State,
     pub(super) in_flight: usize,
     /// Batches in a row that got no answer although the sink answered when asked.
@@ -47,10 +50,11 @@ enum State {
 }
 
 impl Desk {
-    pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>) -> Self {
+    pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>, relay: Arc<str>) -> Self {
         Self {
             name,
             sink,
+            relay,
             state: State::Up,
             in_flight: 0,
             trials: 0,
@@ -142,12 +146,12 @@ impl Desk {
                             Resolution::Returned
                         }
                         Verdict::Retry => Resolution::Retry {
-                            error: error.message,
+                            failure: self.failed(error),
                             retry_in: policy.delay(attempts, retry, rng.random()),
                         },
                         Verdict::Reject(reason) => Resolution::Dead {
                             reason,
-                            error: error.message,
+                            failure: self.failed(error),
                         },
                         Verdict::Stop => return Err(error),
                     }
@@ -165,6 +169,14 @@ impl Desk {
             }
         }
         Ok(resolved)
+    }
+
+    fn failed(&self, error: SinkError) -> FailedTry {
+        FailedTry {
+            error: error.message,
+            sink: Some(self.name.clone()),
+            relay: self.relay.clone(),
+        }
     }
 
     fn pause(&mut self, error: SinkError, progress: &Progress) {

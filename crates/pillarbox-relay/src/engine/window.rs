@@ -183,24 +183,25 @@ impl Window {
                     self.settling.settlement.published_parked.push(entry.to_parked());
                 }
                 Resolution::Delivered => self.settling.settlement.published.push(entry.event.seq),
-                Resolution::Retry { error, retry_in } => {
+                Resolution::Retry { failure, retry_in } => {
                     self.blocked.insert(entry.key);
                     failed.push(entry.key);
                     let attempts = entry.event.attempts + 1;
                     self.settling.settlement.failed.push(Failed {
                         parked: entry.to_parked(),
                         attempts,
-                        error,
+                        failure,
                         retry_in,
                     });
                 }
-                Resolution::Dead { reason, error } => self.settling.settlement.dead.push(Dead {
+                Resolution::Dead { reason, failure } => self.settling.settlement.dead.push(Dead {
                     seq: entry.event.seq,
                     lane: entry.event.lane,
                     key: entry.is_parked().then(|| entry.event.event.key().to_owned()),
                     attempts: entry.event.attempts + 1,
                     reason,
-                    error,
+                    failure,
+                    tried: true,
                 }),
             }
             self.settling.receipts.push(entry.receipt());

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::StoredEvent,
-    settlement::{DeadReason, Settlement},
+    settlement::{DeadReason, FailedTry, Settlement},
 };
 
 fn stored(seq: Seq, key: &str) -> StoredEvent {
@@ -48,9 +48,17 @@ fn all(batch: Vec<Entry>, resolution: Resolution) -> Vec<(Entry, Resolution)> {
         .collect()
 }
 
+fn failure(error: &str) -> FailedTry {
+    FailedTry {
+        error: error.into(),
+        sink: Some("sink".into()),
+        relay: "relay".into(),
+    }
+}
+
 fn retry() -> Resolution {
     Resolution::Retry {
-        error: "no".into(),
+        failure: failure("no"),
         retry_in: Duration::from_secs(1),
     }
 }
@@ -120,7 +128,7 @@ fn a_death_lets_its_key_go_on() {
         batch,
         Resolution::Dead {
             reason: DeadReason::PoisonMessage,
-            error: "bad".into(),
+            failure: failure("bad"),
         },
     ));
     assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
@@ -207,7 +215,7 @@ proptest! {
                     _ if failed.contains(&entry.key) => Resolution::Returned,
                     0 => retry(),
                     1 if rounds < 1_000 => Resolution::Returned,
-                    2 => Resolution::Dead { reason: DeadReason::PoisonMessage, error: "bad".into() },
+                    2 => Resolution::Dead { reason: DeadReason::PoisonMessage, failure: failure("bad") },
                     _ => Resolution::Delivered,
                 };
                 match resolution {

@@ -35,7 +35,7 @@ impl World {
                 failed.parked.seq,
                 Status::Failed,
                 failed.attempts,
-                Some(&failed.error),
+                Some(&failed.failure.error),
             );
             self.park(&failed.parked, Some(Instant::now() + failed.retry_in), false);
         }
@@ -51,7 +51,7 @@ impl World {
             self.park(&delayed.parked, Some(due_at), true);
         }
         for dead in &settlement.dead {
-            self.set(dead.seq, Status::Dead, dead.attempts, Some(&dead.error));
+            self.set(dead.seq, Status::Dead, dead.attempts, Some(&dead.failure.error));
             self.parked.remove(&dead.seq);
             touched.extend(dead.key.clone().map(|key| (dead.lane, key)));
         }

@@ -201,7 +201,7 @@ fn failed(settlement: &Settlement, now: i64) -> Vec<Value> {
     let rows = settlement.failed.iter().map(|f| {
         json!({
             "seq": f.parked.seq, "lane": f.parked.lane, "key": f.parked.key, "state": "failed",
-            "due_at": now.saturating_add(micros(f.retry_in)), "attempts": f.attempts, "error": f.error,
+            "due_at": now.saturating_add(micros(f.retry_in)), "attempts": f.attempts, "error": f.failure.error,
         })
     });
     rows.collect()
@@ -223,7 +223,7 @@ fn aside(settlement: &Settlement) -> Vec<Value> {
 
 fn dead(settlement: &Settlement) -> Vec<Value> {
     let rows = settlement.dead.iter().map(
-        |d| json!({"seq": d.seq, "attempts": d.attempts, "reason": d.reason.as_str(), "error": d.error}),
+        |d| json!({"seq": d.seq, "attempts": d.attempts, "reason": d.reason.as_str(), "error": d.failure.error}),
     );
     rows.collect()
 }
