@@ -6,6 +6,7 @@
 
 mod admin;
 mod connection;
+mod dead;
 mod discover;
 mod lanes;
 mod park;

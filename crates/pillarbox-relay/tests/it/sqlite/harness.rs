@@ -51,6 +51,10 @@ impl StoreHarness for SqliteHarness {
         connect::store(&DatabaseOptions::new(&self.url)).unwrap().store
     }
 
+    fn dead_letters(&self) -> Option<Arc<dyn pillarbox_relay::dead::DeadLetters>> {
+        None
+    }
+
     fn admin(&self) -> Arc<dyn Admin> {
         self.store.admin.clone()
     }
