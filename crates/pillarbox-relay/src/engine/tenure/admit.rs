@@ -92,7 +92,7 @@ impl Tenure<'_> {
             .into_iter()
             .filter(|event| !self.window.may_hold(event.seq))
             .collect();
-        if missed.is_empty() || self.ending.is_some() {
+        if missed.is_empty() || self.ending.is_some() || !self.window.is_whole() {
             return;
         }
         tracing::error!(
