@@ -1,7 +1,9 @@
 //! The HTTP API and the first page. Loopback only: access by token comes later.
 
 mod connections;
+mod dead;
 mod health;
+mod problem;
 mod status;
 mod stream;
 
@@ -20,6 +22,8 @@ use axum::{
     routing::get,
 };
 use pillarbox_relay::{
+    connect::OpenStore,
+    dead::DeadLetters,
     engine::Progress,
     sink::http_stream::HttpStream,
     store::{Admin, RelayId},
@@ -33,6 +37,7 @@ const STREAM_CLIENTS_MAX: usize = 100;
 /// What the handlers share.
 pub(crate) struct Api {
     admin: Arc<dyn Admin>,
+    dead_letters: Arc<dyn DeadLetters>,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
     relay: OnceLock<(RelayId, Arc<Progress>)>,
@@ -42,9 +47,10 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn new(admin: Arc<dyn Admin>, hub: Option<Arc<HttpStream>>, health_checks: bool) -> Self {
+    pub(crate) fn new(open: &OpenStore, hub: Option<Arc<HttpStream>>, health_checks: bool) -> Self {
         Self {
-            admin,
+            admin: open.admin.clone(),
+            dead_letters: open.dead_letters.clone(),
             hub,
             health_checks,
             relay: OnceLock::new(),
@@ -105,7 +111,8 @@ fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new()
         .route("/", get(page))
         .route("/v1/stream", get(stream::handler))
-        .route("/v1/status", get(status::handler));
+        .route("/v1/status", get(status::handler))
+        .merge(dead::router());
     if api.health_checks {
         router = router
             .route("/livez", get(health::live))

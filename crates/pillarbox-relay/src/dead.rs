@@ -1,5 +1,6 @@
 //! Dead letters: events that will not be delivered as they are, why, and what people do about them.
 
+mod bulk;
 mod fingerprint;
 
 use std::time::Duration;
@@ -10,7 +11,10 @@ use pillarbox::Event;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use self::fingerprint::fingerprint;
+pub use self::{
+    bulk::{BulkError, REPLAY_LETTERS_MAX, discard_all, replay_all},
+    fingerprint::fingerprint,
+};
 use crate::{event::Seq, settlement::DeadReason, store::StoreError};
 
 /// The failures of an event that are remembered: the latest.
@@ -147,7 +151,8 @@ pub enum ReplayAs {
 /// The dead letters of a store.
 ///
 /// Actions touch letters that are open, oldest first, at most `limit` at once, each call whole or not at all, and are
-/// written down with who and why. They return how many; 0 when none is left.
+/// written down with who and why. They return how many; 0 when none is left. For all that match see [`replay_all`] and
+/// [`discard_all`].
 ///
 /// A replayed event is tried at once with no attempts counted, in the order of seq within its key; events of its key
 /// that wait in the side table wait behind it. When it dies again its letter is open again and keeps its recoveries.
@@ -221,6 +226,17 @@ impl DeadFilter {
         }
     }
 
+    /// Whether it leaves any letter out.
+    pub fn restricts(&self) -> bool {
+        !self.ids.is_empty()
+            || self.topic_and_prefix() != (None, None)
+            || self.fingerprint.is_some()
+            || self.event_type.is_some()
+            || self.key.is_some()
+            || self.reason.is_some()
+            || self.since.is_some()
+    }
+
     /// The topic to be equal to, and the beginning to be below of: at most one of them.
     pub fn topic_and_prefix(&self) -> (Option<&str>, Option<&str>) {
         match self.topic.as_deref() {
@@ -236,6 +252,20 @@ impl DeadFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_topic_is_no_restriction() {
+        let filter = |topic: Option<&str>, key: Option<&str>| DeadFilter {
+            topic: topic.map(str::to_owned),
+            key: key.map(str::to_owned),
+            ..DeadFilter::default()
+        };
+        assert!(!filter(None, None).restricts());
+        assert!(!filter(Some(">"), None).restricts());
+        assert!(filter(Some("a.>"), None).restricts());
+        assert!(filter(Some(">"), Some("k")).restricts());
+        assert!(DeadFilter::one(Uuid::nil()).restricts());
+    }
 
     #[test]
     fn a_topic_is_one_or_all_below() {

@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     } else {
         let listener = http::bind(settings.listen).await?;
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
-        let api = Arc::new(http::Api::new(open.admin.clone(), hub, settings.health_checks));
+        let api = Arc::new(http::Api::new(&open, hub, settings.health_checks));
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
         Some((http::serve(listener, api.clone()), api))
     };

@@ -21,7 +21,11 @@ fn shape(error: &str) -> String {
     let mut shape = String::with_capacity(error.len());
     // Every second part lies between quotes; a quote without its end opens nothing.
     let mut parts: Vec<&str> = error.split('"').collect();
-    let unclosed = if parts.len() % 2 == 0 { parts.pop() } else { None };
+    let unclosed = if parts.len().is_multiple_of(2) {
+        parts.pop()
+    } else {
+        None
+    };
     for (index, part) in parts.iter().enumerate() {
         if index % 2 == 1 {
             shape.push('#');

@@ -164,6 +164,7 @@ fn list() -> Vec<(&'static str, Check)> {
         dying::a_replayed_event_can_die_again,
         dying::a_replay_as_new_is_a_linked_copy,
         dying::a_discarded_letter_is_done_with,
+        dying::settling_a_death_again_opens_no_letter,
         dying::an_action_takes_the_oldest_up_to_its_limit,
         dying::old_letters_expire,
         lanes::no_two_relays_hold_a_lane,

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
+    dead::DeadLetters,
     store::{Admin, Store},
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
@@ -51,12 +52,12 @@ impl StoreHarness for SqliteHarness {
         connect::store(&DatabaseOptions::new(&self.url)).unwrap().store
     }
 
-    fn dead_letters(&self) -> Option<Arc<dyn pillarbox_relay::dead::DeadLetters>> {
-        None
-    }
-
     fn admin(&self) -> Arc<dyn Admin> {
         self.store.admin.clone()
+    }
+
+    fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
+        Some(self.store.dead_letters.clone())
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

@@ -433,6 +433,28 @@ pub async fn a_discarded_letter_is_done_with(harness: Arc<dyn StoreHarness>) {
     );
 }
 
+pub async fn settling_a_death_again_opens_no_letter(harness: Arc<dyn StoreHarness>) {
+    if harness.dead_letters().is_none() {
+        return;
+    }
+    let scene = Scene::new(harness).await;
+    let events = scene.stored("a", 1).await;
+    die(&scene, &events, "no").await;
+    let actor = person(Some("a test order"));
+    assert_eq!(letters(&scene).discard(&all(), 1, &actor).await.unwrap(), 1);
+    die(&scene, &events, "no, again").await;
+    let letter = letters(&scene)
+        .show(events[0].event.id)
+        .await
+        .unwrap()
+        .unwrap()
+        .letter;
+    assert_eq!(
+        (letter.state, letter.error.as_str()),
+        (DeadState::Discarded, "no")
+    );
+}
+
 pub async fn an_action_takes_the_oldest_up_to_its_limit(harness: Arc<dyn StoreHarness>) {
     if harness.dead_letters().is_none() {
         return;
