@@ -9,8 +9,8 @@ use async_nats::{RequestErrorKind, jetstream::ErrorCode};
 use serde_json::{Map, Value, json};
 
 use super::{
-    connect::Connection,
-    outcome::{Denied, misconfigured},
+    connect::{Connection, Link},
+    outcome::{Denied, inbox_denied, misconfigured},
 };
 use crate::sink::{Comparison, SinkError, SinkErrorKind, Storage, StreamSpec, StreamState};
 
@@ -222,13 +222,23 @@ async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Ans
     } else {
         payload.to_string()
     };
-    let mut link = connection.shared.link.subscribe();
+    let (mut link, mut refusals) = (
+        connection.shared.link.subscribe(),
+        connection.shared.link.subscribe(),
+    );
     let before = link.borrow().refusals;
+    // The server tells a missing right apart from the answers.
+    let refused = |link: &Link| {
+        link.denied
+            .iter()
+            .any(|(n, denied)| *n > before && *denied == Denied::Publish(subject.clone()))
+    };
     let response = tokio::select! {
         response = connection.client.request(subject.clone(), body.into()) => response,
-        _ = link.wait_for(|link| {
-            link.denied.iter().any(|(n, denied)| *n > before && *denied == Denied::Publish(subject.clone()))
-        }) => return Err(misconfigured(format!("this NATS user may not publish to {subject}. Grant it"))),
+        _ = link.wait_for(|link| link.deaf(&connection.inbox)) => return Err(inbox_denied()),
+        _ = refusals.wait_for(refused) => {
+            return Err(misconfigured(format!("this NATS user may not publish to {subject}. Grant it")));
+        }
     };
     let message = response.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => SinkError::new(

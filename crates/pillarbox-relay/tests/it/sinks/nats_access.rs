@@ -1,0 +1,105 @@
+//! Who may do what at NATS: credentials, rights, and how a refusal is told.
+
+mod creds;
+mod rights;
+
+use pillarbox_relay::{
+    Sink,
+    sink::{Outcome, SinkError, SinkErrorKind, Streams},
+};
+use pillarbox_testkit::{
+    contract::sink::{event, outgoing},
+    servers::{Nats, NatsOptions},
+};
+
+use super::nats::{failure, open, spec, stored_for};
+
+/// The address of the server, with this before the host.
+fn address(server: &Nats, login: &str) -> String {
+    server.url().replace("nats://", &format!("nats://{login}@"))
+}
+
+/// What a check and a publish say.
+async fn both(url: &str) -> [SinkError; 2] {
+    let sink = open(url, vec![]);
+    [
+        sink.check().await.unwrap_err(),
+        failure(&sink.publish(&[outgoing(event("a", "1"))]).await[0]).clone(),
+    ]
+}
+
+fn assert_refused_without(secret: &str, errors: &[SinkError]) {
+    for error in errors {
+        assert_eq!(
+            (error.kind, error.in_doubt),
+            (SinkErrorKind::Misconfigured, false),
+            "{error}"
+        );
+        assert!(error.message.contains("refuses these credentials"), "{error}");
+        assert!(
+            !format!("{error} {error:?}").contains(secret),
+            "it shows the secret: {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_a_matter_of_configuration_and_stays_hidden() {
+    let options = NatsOptions::configured("authorization { user: app, password: richtig }");
+    let Some(server) = Nats::start_with(options).await else {
+        return;
+    };
+    for login in ["app:falsch", "falsch:richtig"] {
+        assert_refused_without("falsch", &both(&address(&server, login)).await);
+    }
+    assert_refused_without("app", &both(&server.url()).await);
+    open(&address(&server, "app:richtig"), vec![])
+        .check()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_a_matter_of_configuration_and_stays_hidden() {
+    let options = NatsOptions::configured("authorization { token: richtig }");
+    let Some(server) = Nats::start_with(options).await else {
+        return;
+    };
+    assert_refused_without("falsch", &both(&address(&server, "falsch")).await);
+    let sink = open(&address(&server, "richtig"), vec![spec("S", "contract.>")]);
+    sink.apply_streams().await.unwrap();
+    let delivered = sink.publish(&[outgoing(event("a", "1"))]).await;
+    assert_eq!(delivered, [Outcome::Delivered]);
+    let client = async_nats::ConnectOptions::with_token("richtig".into());
+    let client = client.connect(server.url()).await.unwrap();
+    assert_eq!(stored_for(client, "S").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_password_changed_at_the_server_is_told_and_the_old_one_given_back_is_enough() {
+    const RIGHT: &str = "authorization { user: app, password: richtig }";
+    let Some(mut server) = Nats::start_with(NatsOptions::configured(RIGHT)).await else {
+        return;
+    };
+    let sink = open(&address(&server, "app:richtig"), vec![spec("S", "contract.>")]);
+    sink.apply_streams().await.unwrap();
+    server
+        .reconfigure("authorization { user: app, password: anders }")
+        .await;
+    // Whether the connection is known to be gone yet decides the first word, but no later one.
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let refused = loop {
+        match sink.check().await.unwrap_err() {
+            error if error.kind == SinkErrorKind::Misconfigured => break error,
+            error => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+    };
+    assert_refused_without("richtig", &[refused]);
+    server.reconfigure(RIGHT).await;
+    while let Err(error) = sink.check().await {
+        assert!(tokio::time::Instant::now() < deadline, "{error}");
+        tokio::task::yield_now().await;
+    }
+    let delivered = sink.publish(&[outgoing(event("a", "1"))]).await;
+    assert_eq!(delivered, [Outcome::Delivered]);
+}
