@@ -13,7 +13,7 @@ use async_nats::{
 use url::Url;
 
 use super::super::outcome::misconfigured;
-use crate::sink::SinkError;
+use crate::{connect::nats_servers, sink::SinkError};
 
 pub(in super::super) struct Address {
     pub(in super::super) servers: Vec<ServerAddr>,
@@ -38,7 +38,7 @@ enum Login {
 
 impl Address {
     pub(in super::super) fn parse(text: &str) -> Result<Self, SinkError> {
-        let (list, query) = text.split_once('?').unwrap_or((text, ""));
+        let query = text.split_once('?').map_or("", |(_, query)| query);
         let mut address = Self {
             servers: Vec::new(),
             shown: String::new(),
@@ -46,12 +46,7 @@ impl Address {
             ca: None,
             certificate: None,
         };
-        let scheme = list.split_once("://").map_or("nats", |(scheme, _)| scheme);
-        for server in list.split(',').filter(|server| !server.is_empty()) {
-            let server = match server.contains("://") {
-                true => server.to_owned(),
-                false => format!("{scheme}://{server}"),
-            };
+        for server in nats_servers(text) {
             address.add(&server)?;
         }
         if address.servers.is_empty() {
