@@ -41,6 +41,7 @@ enum State {
         wait: Duration,
         next: Instant,
         checking: bool,
+        why: String,
     },
     /// A check succeeded: one batch at a time, until one is taken. A herd would knock it over again.
     Trial,
@@ -86,7 +87,7 @@ impl Desk {
     }
 
     pub(super) fn checked(&mut self, result: Result<(), SinkError>, progress: &Progress) {
-        let State::Down { wait, .. } = self.state else {
+        let State::Down { wait, why, .. } = &self.state else {
             return;
         };
         match result {
@@ -96,13 +97,12 @@ impl Desk {
                 self.state = State::Trial;
             }
             Err(error) => {
-                progress.sink_is(&self.name, SinkState::Down { why: error.message });
-                let wait = (wait * 2).min(PROBE_MAX);
-                self.state = State::Down {
-                    wait,
-                    next: Instant::now() + wait,
-                    checking: false,
-                };
+                // What broke the connection is one thing, what keeps it from coming back may be another.
+                if error.message != *why {
+                    tracing::warn!(sink = &*self.name, why = error.message, "the sink is still away");
+                }
+                let wait = (*wait * 2).min(PROBE_MAX);
+                self.down(wait, error, progress);
             }
         }
     }
@@ -178,12 +178,18 @@ impl Desk {
             why = error.message,
             "the sink is away: pausing it; no event is charged with an attempt"
         );
-        progress.sink_is(&self.name, SinkState::Down { why: error.message });
-        let wait = PROBE_FIRST;
+        self.down(PROBE_FIRST, error, progress);
+    }
+
+    /// Nothing until it is asked again, after `wait`.
+    fn down(&mut self, wait: Duration, error: SinkError, progress: &Progress) {
+        let why = error.message;
+        progress.sink_is(&self.name, SinkState::Down { why: why.clone() });
         self.state = State::Down {
             wait,
             next: Instant::now() + wait,
             checking: false,
+            why,
         };
     }
 }

@@ -3,9 +3,13 @@
 mod creds;
 mod rights;
 
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
 use pillarbox_relay::{
-    Sink,
+    Options, Relay, Sink,
+    route::Routes,
     sink::{Outcome, SinkError, SinkErrorKind, Streams},
+    store::memory::{MemoryStore, Status},
 };
 use pillarbox_testkit::{
     contract::sink::{event, outgoing},
@@ -87,7 +91,7 @@ async fn a_password_changed_at_the_server_is_told_and_the_old_one_given_back_is_
         .reconfigure("authorization { user: app, password: anders }")
         .await;
     // Whether the connection is known to be gone yet decides the first word, but no later one.
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     let refused = loop {
         match sink.check().await.unwrap_err() {
             error if error.kind == SinkErrorKind::Misconfigured => break error,
@@ -102,4 +106,35 @@ async fn a_password_changed_at_the_server_is_told_and_the_old_one_given_back_is_
     }
     let delivered = sink.publish(&[outgoing(event("a", "1"))]).await;
     assert_eq!(delivered, [Outcome::Delivered]);
+}
+
+/// Stopping loses nothing; going on would only fill the log until somebody corrects the configuration.
+#[tokio::test]
+async fn a_relay_with_a_wrong_password_stops_and_leaves_its_events_as_they_are() {
+    let options = NatsOptions::configured("authorization { user: app, password: richtig }");
+    let Some(server) = Nats::start_with(options).await else {
+        return;
+    };
+    let store = MemoryStore::default();
+    let mut transaction = store.begin();
+    transaction.enqueue(event("a", "1"));
+    transaction.commit();
+    let sink: Arc<dyn Sink> = Arc::new(open(&address(&server, "app:falsch"), vec![]));
+    let relay = Relay {
+        store: Arc::new(store.clone()),
+        sinks: BTreeMap::from([("events".into(), sink)]),
+        routes: Routes::to_one("events"),
+        options: Options::default(),
+    }
+    .start();
+    let ended = tokio::time::timeout(Duration::from_secs(20), relay.finished());
+    let error = ended.await.expect("it stops by itself").unwrap_err();
+    assert!(error.to_string().contains("events"), "{error}");
+    assert!(
+        format!("{error:?}").contains("refuses these credentials")
+            && !format!("{error:?}").contains("falsch"),
+        "{error:?}"
+    );
+    let row = &store.rows()[0];
+    assert_eq!((row.status, row.stored.attempts), (Status::Pending, 0));
 }
