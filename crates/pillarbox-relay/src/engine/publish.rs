@@ -86,15 +86,23 @@ impl Desk {
         self.sink.clone()
     }
 
-    pub(super) fn checked(&mut self, result: Result<(), SinkError>, progress: &Progress) {
+    /// What the answer of a paused sink means. `Err`: its configuration is wrong, and the relay must stop.
+    pub(super) fn checked(
+        &mut self,
+        result: Result<(), SinkError>,
+        progress: &Progress,
+    ) -> Result<(), SinkError> {
         let State::Down { wait, why, .. } = &self.state else {
-            return;
+            return Ok(());
         };
         match result {
             Ok(()) => {
                 tracing::info!(sink = &*self.name, "the sink answers again: going on");
                 progress.sink_is(&self.name, SinkState::Up);
                 self.state = State::Trial;
+            }
+            Err(error) if judge(&error, SinkHealth::Silent, 1, u32::MAX) == Verdict::Stop => {
+                return Err(error);
             }
             Err(error) => {
                 // What broke the connection is one thing, what keeps it from coming back may be another.
@@ -105,6 +113,7 @@ impl Desk {
                 self.down(wait, error, progress);
             }
         }
+        Ok(())
     }
 
     /// What the answers to a batch mean. `Err`: the sink's configuration is wrong, and the relay must stop.

@@ -3,7 +3,11 @@
 mod creds;
 mod rights;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use pillarbox_relay::{
     Options, Relay, Sink,
@@ -91,50 +95,73 @@ async fn a_password_changed_at_the_server_is_told_and_the_old_one_given_back_is_
         .reconfigure("authorization { user: app, password: anders }")
         .await;
     // Whether the connection is known to be gone yet decides the first word, but no later one.
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     let refused = loop {
         match sink.check().await.unwrap_err() {
             error if error.kind == SinkErrorKind::Misconfigured => break error,
-            error => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+            error => assert!(Instant::now() < deadline, "{error}"),
         }
     };
     assert_refused_without("richtig", &[refused]);
     server.reconfigure(RIGHT).await;
     while let Err(error) = sink.check().await {
-        assert!(tokio::time::Instant::now() < deadline, "{error}");
+        assert!(Instant::now() < deadline, "{error}");
         tokio::task::yield_now().await;
     }
     let delivered = sink.publish(&[outgoing(event("a", "1"))]).await;
     assert_eq!(delivered, [Outcome::Delivered]);
 }
 
-/// Stopping loses nothing; going on would only fill the log until somebody corrects the configuration.
+/// Stopping loses nothing, and whoever starts it again gives it the right password: waiting would not mend it.
 #[tokio::test]
-async fn a_relay_with_a_wrong_password_stops_and_leaves_its_events_as_they_are() {
-    let options = NatsOptions::configured("authorization { user: app, password: richtig }");
-    let Some(server) = Nats::start_with(options).await else {
+async fn a_relay_stops_on_a_password_that_is_wrong_or_becomes_so_and_leaves_its_events_as_they_are() {
+    const RIGHT: &str = "authorization { user: app, password: richtig }";
+    let Some(mut server) = Nats::start_with(NatsOptions::configured(RIGHT)).await else {
         return;
     };
+    let url = address(&server, "app:richtig");
+    open(&url, vec![spec("S", "contract.>")])
+        .apply_streams()
+        .await
+        .unwrap();
     let store = MemoryStore::default();
-    let mut transaction = store.begin();
-    transaction.enqueue(event("a", "1"));
-    transaction.commit();
-    let sink: Arc<dyn Sink> = Arc::new(open(&address(&server, "app:falsch"), vec![]));
-    let relay = Relay {
-        store: Arc::new(store.clone()),
-        sinks: BTreeMap::from([("events".into(), sink)]),
-        routes: Routes::to_one("events"),
-        options: Options::default(),
+    let enqueue = || {
+        let mut transaction = store.begin();
+        transaction.enqueue(event("a", "1"));
+        transaction.commit();
+    };
+    let start = || {
+        let sink: Arc<dyn Sink> = Arc::new(open(&url, vec![]));
+        let sinks = BTreeMap::from([("events".into(), sink)]);
+        Relay {
+            store: Arc::new(store.clone()),
+            sinks,
+            routes: Routes::to_one("events"),
+            options: Options::default(),
+        }
+        .start()
+    };
+    let relay = start();
+    enqueue();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while store.rows()[0].status != Status::Published {
+        assert!(Instant::now() < deadline, "it is not delivered");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    .start();
-    let ended = tokio::time::timeout(Duration::from_secs(20), relay.finished());
-    let error = ended.await.expect("it stops by itself").unwrap_err();
-    assert!(error.to_string().contains("events"), "{error}");
-    assert!(
-        format!("{error:?}").contains("refuses these credentials")
-            && !format!("{error:?}").contains("falsch"),
-        "{error:?}"
-    );
-    let row = &store.rows()[0];
+    server
+        .reconfigure("authorization { user: app, password: anders }")
+        .await;
+    enqueue();
+    for relay in [relay, start()] {
+        let ended = tokio::time::timeout(Duration::from_secs(20), relay.finished());
+        let error = ended.await.expect("it stops by itself").unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(
+            said.contains("`events`") && said.contains("refuses these credentials"),
+            "{said}"
+        );
+        assert!(!said.contains("richtig"), "{said}");
+    }
+    let row = &store.rows()[1];
     assert_eq!((row.status, row.stored.attempts), (Status::Pending, 0));
 }

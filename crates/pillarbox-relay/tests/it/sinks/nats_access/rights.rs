@@ -19,15 +19,19 @@ use super::{
 
 /// A server with an administrator and an `app` that has these rights; its stream S takes `contract.>`.
 async fn server(rights: &str) -> Option<Nats> {
-    let users =
-        format!("{{ user: admin, password: x }}, {{ user: app, password: x, permissions: {{ {rights} }} }}");
-    let server = Nats::start_with(NatsOptions::configured(format!(
-        "authorization {{ users: [ {users} ] }}"
-    )))
-    .await?;
+    let server = Nats::start_with(NatsOptions::configured(users(rights))).await?;
     let admin = open(&address(&server, "admin:x"), vec![spec("S", "contract.>")]);
     admin.apply_streams().await.unwrap();
     Some(server)
+}
+
+fn users(rights: &str) -> String {
+    format!(
+        "authorization {{ users: [
+            {{ user: admin, password: x }},
+            {{ user: app, password: x, permissions: {{ {rights} }} }}
+        ] }}"
+    )
 }
 
 async fn stored(server: &Nats) -> Vec<Arrived> {
@@ -44,7 +48,7 @@ fn to(topic: &str, key: &str) -> Outgoing {
 
 /// The rights that the documentation says a relay needs.
 const DOCUMENTED: &str = r#"
-    publish: ["contract.>", "$JS.API.INFO", "$JS.API.STREAM.INFO.*"], subscribe: ["_INBOX.>"]"#;
+    publish: ["contract.>", "$JS.API.STREAM.INFO.*"], subscribe: ["_INBOX.>"]"#;
 
 #[tokio::test]
 async fn the_documented_rights_are_enough_to_check_and_to_publish() {
@@ -66,7 +70,7 @@ async fn the_documented_rights_are_enough_to_check_and_to_publish() {
 #[tokio::test]
 async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_still_be_granted() {
     let rights = r#"publish: { deny: ["contract.secret.>"] }"#;
-    let Some(server) = server(rights).await else {
+    let Some(mut server) = server(rights).await else {
         return;
     };
     let sink = open(&address(&server, "app:x"), vec![]);
@@ -105,6 +109,14 @@ async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_stil
         }
     }
     assert_eq!(stored(&server).await.len(), 2);
+
+    server.reconfigure(users("")).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sink.publish(&batch).await != vec![Outcome::Delivered; batch.len()] {
+        assert!(Instant::now() < deadline, "granted, and still refused");
+        let _ = sink.check().await;
+    }
+    assert_eq!(stored(&server).await.len(), batch.len());
 }
 
 #[tokio::test]
@@ -131,15 +143,24 @@ async fn a_user_that_can_hear_no_acknowledgement_is_told_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_user_that_may_not_ask_jetstream_is_told_which_right_it_lacks() {
-    let Some(server) = server(r#"publish: ["contract.>"]"#).await else {
+async fn a_user_that_may_only_publish_is_told_what_the_streams_of_the_configuration_ask_for() {
+    let Some(server) = server(r#"publish: ["contract.>"], subscribe: ["_INBOX.>"]"#).await else {
         return;
     };
-    let sink = open(&address(&server, "app:x"), vec![]);
-    let error = sink.check().await.unwrap_err();
+    let url = address(&server, "app:x");
+    let sink = open(&url, vec![]);
+    sink.check().await.expect("without streams it needs no more");
+    assert_eq!(
+        sink.publish(&[to("contract.event", "a")]).await,
+        [Outcome::Delivered]
+    );
+    let error = open(&url, vec![spec("S", "contract.>")])
+        .check()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{error}");
     assert!(
-        error.message.contains("may not publish to $JS.API.INFO"),
+        error.message.contains("may not publish to $JS.API.STREAM.INFO.S"),
         "{error}"
     );
 }
