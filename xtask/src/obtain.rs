@@ -52,6 +52,12 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
     servers.add(steps, "PgBouncer", "PILLARBOX_PGBOUNCER", debian::pgbouncer());
     servers.add(
         steps,
+        &format!("nats-server {}", cache::NATS_SERVER_OLD),
+        "PILLARBOX_NATS_SERVER_OLD",
+        debian::old_nats_server(),
+    );
+    servers.add(
+        steps,
         "nats-py",
         "PILLARBOX_PYTHON",
         python::environment().map(|_| cache::python()),

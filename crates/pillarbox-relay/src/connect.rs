@@ -162,6 +162,36 @@ pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
 
 /// An address as it may be shown: without its password.
 pub fn redacted(url: &str) -> String {
+    let (list, query) = url.split_once('?').unwrap_or((url, ""));
+    if !matches!(scheme(url), "nats" | "tls") || !list.contains(',') {
+        return redacted_one(url);
+    }
+    let servers = nats_servers(list);
+    // A comma before the user's end may belong to the password.
+    let last_user = servers.iter().rposition(|server| server.contains('@'));
+    if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
+        return scheme(url).to_owned() + ":…";
+    }
+    let shown: Vec<String> = servers.iter().map(|server| redacted_one(server)).collect();
+    let separator = if query.is_empty() { "" } else { "?" };
+    format!("{}{separator}{query}", shown.join(","))
+}
+
+/// The servers of an address of NATS, `nats://a,b`, each as an address of its own.
+pub fn nats_servers(url: &str) -> Vec<String> {
+    let list = url.split_once('?').map_or(url, |(list, _)| list);
+    let scheme = list.split_once("://").map_or("nats", |(scheme, _)| scheme);
+    let whole = |server: &str| match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("{scheme}://{server}"),
+    };
+    list.split(',')
+        .filter(|server| !server.is_empty())
+        .map(whole)
+        .collect()
+}
+
+fn redacted_one(url: &str) -> String {
     match Url::parse(url) {
         Ok(mut parsed) if parsed.password().is_some() => match parsed.set_password(Some("***")) {
             Ok(()) => parsed.to_string(),
@@ -199,7 +229,11 @@ mod tests {
             redacted("nats://t0ken@127.0.0.1:4222"),
             "nats://***@127.0.0.1:4222"
         );
-        assert!(!redacted("nats://app:secret@a:4222,b:4222").contains("secret"));
+        assert_eq!(
+            redacted("nats://app:secret@a:4222,b:4222?ca=x.pem"),
+            "nats://app:***@a:4222,nats://b:4222?ca=x.pem"
+        );
+        assert!(!redacted("nats://app:12,34@a:4222").contains("12"));
         assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
     }
 }

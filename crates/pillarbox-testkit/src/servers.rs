@@ -14,7 +14,7 @@ mod postgres;
 mod service;
 
 pub use found::{PYTHON, python, skip};
-pub use nats::Nats;
+pub use nats::{Nats, NatsOptions, NatsVersion};
 pub use pgbouncer::Pgbouncer;
 pub use postgres::{Postgres, PostgresOptions};
 pub use service::free_port;

@@ -1,4 +1,4 @@
-//! What Debian packages: PostgreSQL 15, PgBouncer, and the tools the downloads need.
+//! What Debian packages: PostgreSQL 15, PgBouncer, an old nats-server, and the tools the downloads need.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::{progress, run, works};
+use super::{into_cache, progress, run, works};
 use crate::cache;
 
 pub(super) fn postgres() -> Result<PathBuf> {
@@ -33,6 +33,40 @@ pub(super) fn pgbouncer() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Unpacked into the cache, not installed: nothing needs root, and no service of that name starts with the machine.
+pub(super) fn old_nats_server() -> Result<PathBuf> {
+    let binary = cache::old_nats_server();
+    if binary.is_file() {
+        return Ok(binary);
+    }
+    let version = cache::NATS_SERVER_OLD;
+    ensure!(
+        works("apt-get", &["--version"]),
+        "only Debian's package has it; set PILLARBOX_NATS_SERVER_OLD to a nats-server {version}"
+    );
+    update();
+    progress(&format!("nats-server {version} (Debian: nats-server)"));
+    into_cache(&cache::old_nats_package(), |folder| {
+        // Debian appends its own revision to the version.
+        let package = format!("nats-server={version}-*");
+        run(apt_get().args(["download", &package]).current_dir(folder))?;
+        let archive = fs::read_dir(folder)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .context("apt-get download left no package")?;
+        let unpacked = folder.join("unpacked");
+        run(Command::new("dpkg").arg("-x").arg(archive).arg(&unpacked))?;
+        let says = run(Command::new(unpacked.join("usr/sbin/nats-server")).arg("--version"))?;
+        ensure!(
+            says.contains(&format!("v{version}")),
+            "it says it is {}",
+            says.trim()
+        );
+        Ok(unpacked)
+    })?;
+    Ok(binary)
+}
+
 /// Installs packages where that is possible without asking anybody: as root, with apt-get.
 pub(super) fn install(what: &str, packages: &[&str]) -> Result<()> {
     if !cache::running_as_root() || !works("apt-get", &["--version"]) {
@@ -41,17 +75,22 @@ pub(super) fn install(what: &str, packages: &[&str]) -> Result<()> {
             packages.join(" ")
         );
     }
-    static UPDATED: OnceLock<bool> = OnceLock::new();
-    UPDATED.get_or_init(|| {
-        progress("Debian's package lists");
-        run(apt_get().arg("update")).is_ok()
-    });
+    update();
     progress(&format!("{what} (Debian: {})", packages.join(" ")));
     let _quiet = NoServices::new();
     run(apt_get()
         .args(["install", "-y", "--no-install-recommends"])
         .args(packages))
     .map(drop)
+}
+
+/// Once in a run. Lists that can't be renewed may still do.
+fn update() {
+    static UPDATED: OnceLock<bool> = OnceLock::new();
+    UPDATED.get_or_init(|| {
+        progress("Debian's package lists");
+        run(apt_get().arg("update")).is_ok()
+    });
 }
 
 fn apt_get() -> Command {

@@ -8,7 +8,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
-    connect::{DatabaseOptions, SinkOptions},
+    connect::{DatabaseOptions, SinkOptions, nats_servers},
     route::Routes,
 };
 use url::Url;
@@ -223,11 +223,17 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
         return Err(format!("`{scheme}:` is not known here{hint}"));
     }
     if rest.starts_with("//") && !scheme.starts_with("sqlite") {
-        let parsed = Url::parse(url).map_err(|error| format!("the address can't be read: {error}"))?;
-        if parsed.host_str().is_none_or(str::is_empty)
-            && !parsed.query().unwrap_or_default().contains("host=")
-        {
-            return Err("the address has no host".into());
+        let servers = match scheme {
+            "nats" | "tls" => nats_servers(url),
+            _ => vec![url.to_owned()],
+        };
+        for server in &servers {
+            let parsed = Url::parse(server).map_err(|error| format!("the address can't be read: {error}"))?;
+            if parsed.host_str().is_none_or(str::is_empty)
+                && !parsed.query().unwrap_or_default().contains("host=")
+            {
+                return Err("the address has no host".into());
+            }
         }
     } else if matches!(scheme, "postgres" | "postgresql" | "nats" | "tls") {
         return Err(format!("`{scheme}:` is followed by `//` and a host"));

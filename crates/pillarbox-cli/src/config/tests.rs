@@ -196,6 +196,20 @@ fn an_address_that_cant_work_is_refused_without_being_shown() {
 }
 
 #[test]
+fn several_nats_servers_are_one_address() {
+    let url = "nats://app:geheim@127.0.0.1:4222,127.0.0.1:4223?creds=app.creds";
+    let text = format!("outbox:\n  sinks:\n    a: {{ url: \"{url}\" }}\n");
+    assert_eq!(settings_of(&text).unwrap().sinks[0].options.url, url);
+    let (shown, _) = in_force(&load_text(&text, &[]).unwrap().config).unwrap();
+    assert!(
+        shown.contains("127.0.0.1:4223") && !shown.contains("geheim"),
+        "{shown}"
+    );
+    let bad = "outbox:\n  sinks:\n    a: { url: \"nats://127.0.0.1:4222,127.0.0.1:99999\" }\n";
+    assert!(problems(bad).contains("can't be read"));
+}
+
+#[test]
 fn secrets_are_never_shown() {
     let text = "outbox:\n  database: { url: \"postgres://app:geheim@127.0.0.1/shop?sslpassword=geheim\" }\n  sinks:\n    a: { url: \"nats://geheim@127.0.0.1\" }\n";
     let (shown, value) = in_force(&load_text(text, &[]).unwrap().config).unwrap();

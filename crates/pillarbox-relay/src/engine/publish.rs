@@ -48,6 +48,7 @@ enum State {
         wait: Duration,
         next: Instant,
         checking: bool,
+        why: String,
     },
     /// A check succeeded: one batch at a time, until one is taken. A herd would knock it over again.
     Trial,
@@ -98,9 +99,14 @@ impl Desk {
         self.sink.clone()
     }
 
-    pub(super) fn checked(&mut self, result: Result<(), SinkError>, progress: &Progress) {
-        let State::Down { wait, .. } = self.state else {
-            return;
+    /// What the answer of a paused sink means. `Err`: its configuration is wrong, and the relay must stop.
+    pub(super) fn checked(
+        &mut self,
+        result: Result<(), SinkError>,
+        progress: &Progress,
+    ) -> Result<(), SinkError> {
+        let State::Down { wait, why, .. } = &self.state else {
+            return Ok(());
         };
         match result {
             Ok(()) => {
@@ -108,16 +114,19 @@ impl Desk {
                 progress.sink_is(&self.name, SinkState::Up);
                 self.state = State::Trial;
             }
+            Err(error) if judge(&error, SinkHealth::Silent, 1, u32::MAX) == Verdict::Stop => {
+                return Err(error);
+            }
             Err(error) => {
-                progress.sink_is(&self.name, SinkState::Down { why: error.message });
-                let wait = (wait * 2).min(PROBE_MAX);
-                self.state = State::Down {
-                    wait,
-                    next: Instant::now() + wait,
-                    checking: false,
-                };
+                // What broke the connection is one thing, what keeps it from coming back may be another.
+                if error.message != *why {
+                    tracing::warn!(sink = &*self.name, why = error.message, "the sink is still away");
+                }
+                let wait = (*wait * 2).min(PROBE_MAX);
+                self.down(wait, error, progress);
             }
         }
+        Ok(())
     }
 
     /// What the answers to a batch mean. `Err`: the sink's configuration is wrong, and the relay must stop.
@@ -204,12 +213,18 @@ impl Desk {
             why = error.message,
             "the sink is away: pausing it; no event is charged with an attempt"
         );
-        progress.sink_is(&self.name, SinkState::Down { why: error.message });
-        let wait = PROBE_FIRST;
+        self.down(PROBE_FIRST, error, progress);
+    }
+
+    /// Nothing until it is asked again, after `wait`.
+    fn down(&mut self, wait: Duration, error: SinkError, progress: &Progress) {
+        let why = error.message;
+        progress.sink_is(&self.name, SinkState::Down { why: why.clone() });
         self.state = State::Down {
             wait,
             next: Instant::now() + wait,
             checking: false,
+            why,
         };
     }
 }

@@ -3,7 +3,9 @@
 //! It keeps the contract the way a database would be seen to: transactions take their seqs when they write and may commit
 //! in any order, much later, or never. Time is tokio's, so that a simulation can make it pass.
 
+mod admin;
 mod ledger;
+mod side_table;
 mod world;
 
 use std::{
@@ -15,7 +17,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use pillarbox::{Event, lane::LANES};
+use jiff::Timestamp;
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, lane::LANES};
 use tokio::sync::watch;
 
 use self::world::{Marks, Transaction, World};
@@ -102,6 +105,21 @@ impl MemoryTransaction {
             .insert(id, event)
     }
 
+    /// As a producer's own: checked first, written all or (refused) none.
+    pub fn enqueue_all(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        let now = Timestamp::now();
+        for (index, event) in events.iter().enumerate() {
+            limits
+                .check(event, now)
+                .map_err(|problem| EnqueueError::Refused { index, problem })?;
+        }
+        let write = |event: &Event| match self.enqueue(event.clone()) {
+            true => Enqueued::New,
+            false => Enqueued::Duplicate,
+        };
+        Ok(events.iter().map(write).collect())
+    }
+
     pub fn commit(mut self) {
         if let Some(id) = self.id.take() {
             self.world
@@ -139,11 +157,11 @@ impl Store for MemoryStore {
     async fn heartbeat(
         &self,
         relay: RelayId,
-        _name: &str,
+        name: &str,
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
-        Ok(self.call().await?.heartbeat(relay, ttl, held))
+        Ok(self.call().await?.heartbeat(relay, name, ttl, held))
     }
 
     async fn take_lanes(

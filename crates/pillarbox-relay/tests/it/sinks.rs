@@ -2,7 +2,10 @@
 
 mod lines;
 mod nats;
+mod nats_access;
 mod nats_faults;
+mod nats_old;
+mod nats_tls;
 
 mod null {
     use std::sync::Arc;

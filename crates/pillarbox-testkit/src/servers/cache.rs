@@ -8,6 +8,8 @@ use std::{env, fs};
 
 /// The versions that are obtained. A changed pin is a new folder; the old one is left alone.
 pub(crate) const NATS_SERVER: &str = "2.15.1";
+/// Debian 12's.
+pub(crate) const NATS_SERVER_OLD: &str = "2.9.10";
 pub(crate) const NATS_PY: &str = "2.16.0";
 pub(crate) const POSTGRES: [(u32, &str); 3] = [
     (16, "16.14.0-beta.17"),
@@ -46,6 +48,15 @@ pub(crate) fn python_environment() -> PathBuf {
 
 pub(crate) fn nats_server() -> PathBuf {
     python_environment().join("bin/nats-server")
+}
+
+/// The unpacked package of Debian's nats-server, which is never installed.
+pub(crate) fn old_nats_package() -> PathBuf {
+    folder().join(format!("debian-nats-server-{NATS_SERVER_OLD}"))
+}
+
+pub(crate) fn old_nats_server() -> PathBuf {
+    old_nats_package().join("usr/sbin/nats-server")
 }
 
 pub(crate) fn python() -> PathBuf {

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::cache;
+use super::nats::NatsVersion;
 
 /// The variable that names a Python with nats-py in it.
 pub const PYTHON: &str = "PILLARBOX_PYTHON";
@@ -26,9 +27,19 @@ pub(super) fn postgres(major: u32) -> Option<PathBuf> {
     .or_else(|| skip(&format!("PostgreSQL {major}")))
 }
 
-pub(super) fn nats_server() -> Option<PathBuf> {
-    executable("PILLARBOX_NATS_SERVER", Some(cache::nats_server()), "nats-server")
-        .or_else(|| skip("nats-server"))
+pub(super) fn nats_server(version: NatsVersion) -> Option<PathBuf> {
+    match version {
+        NatsVersion::Current => {
+            executable("PILLARBOX_NATS_SERVER", Some(cache::nats_server()), "nats-server")
+                .or_else(|| skip("nats-server"))
+        }
+        // What else is on the machine may be any version.
+        NatsVersion::Old => [named("PILLARBOX_NATS_SERVER_OLD"), Some(cache::old_nats_server())]
+            .into_iter()
+            .flatten()
+            .find(|path| path.is_file())
+            .or_else(|| skip(&format!("nats-server {}", cache::NATS_SERVER_OLD))),
+    }
 }
 
 pub(super) fn pgbouncer() -> Option<PathBuf> {

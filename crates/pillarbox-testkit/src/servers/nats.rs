@@ -1,5 +1,6 @@
 //! NATS with JetStream, file storage in a private folder.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -12,6 +13,33 @@ use super::found;
 use super::postgres::blocking;
 use super::service::{Service, on_a_free_port, signal};
 
+/// Which server to start and with what configuration.
+#[derive(Debug, Clone, Default)]
+pub struct NatsOptions {
+    pub version: NatsVersion,
+    /// Further configuration, as in nats-server.conf: authorization, accounts, tls.
+    pub configuration: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NatsVersion {
+    /// The pinned one that every test uses.
+    #[default]
+    Current,
+    /// 2.9, the oldest that Pillarbox works with: what Debian 12 has.
+    Old,
+}
+
+impl NatsOptions {
+    /// With this text in its configuration.
+    pub fn configured(configuration: impl Into<String>) -> Self {
+        Self {
+            configuration: configuration.into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// A running nats-server, or one that was stopped and can come back on the same port with the same streams.
 pub struct Nats {
     server: Arc<Mutex<Server>>,
@@ -22,17 +50,24 @@ struct Server {
     binary: PathBuf,
     service: Service,
     port: u16,
+    configuration: String,
 }
 
 impl Nats {
-    /// Starts a server. `None`: it is not installed.
+    /// Starts a server as it comes. `None`: it is not installed.
     pub async fn start() -> Option<Self> {
-        let binary = found::nats_server()?;
+        Self::start_with(NatsOptions::default()).await
+    }
+
+    /// Starts a server. `None`: that version is not installed.
+    pub async fn start_with(options: NatsOptions) -> Option<Self> {
+        let binary = found::nats_server(options.version)?;
         let server = blocking(move || {
             let mut server = Server {
                 binary,
                 service: Service::new("nats", None, "KILL")?,
                 port: 0,
+                configuration: options.configuration,
             };
             on_a_free_port(|port| {
                 server.port = port;
@@ -75,6 +110,17 @@ impl Nats {
             .await;
     }
 
+    /// An orderly end, then a start with another configuration.
+    pub async fn reconfigure(&mut self, configuration: impl Into<String>) {
+        let configuration = configuration.into();
+        self.with(|server| {
+            server.service.end("TERM")?;
+            server.configuration = configuration;
+            server.start()
+        })
+        .await;
+    }
+
     /// Freezes the server: connections stay open and nothing answers.
     pub async fn pause(&mut self) {
         self.with(|server| signal("STOP", &server.service.pid().into_iter().collect::<Vec<_>>()))
@@ -97,8 +143,10 @@ impl Server {
     fn start(&mut self) -> Result<()> {
         // The name tells our server from a stranger that took the port first.
         let name = format!("pillarbox-{}", uuid::Uuid::now_v7());
+        let file = self.service.folder().join("nats-server.conf");
+        fs::write(&file, &self.configuration)?;
         let mut command = self.service.command(&self.binary);
-        command.args([
+        command.arg("-c").arg(file).args([
             "-js",
             "-a",
             "127.0.0.1",

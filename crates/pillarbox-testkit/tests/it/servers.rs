@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pillarbox_testkit::servers::{self, Nats, Pgbouncer, Postgres, PostgresOptions};
+use pillarbox_testkit::servers::{
+    self, Nats, NatsOptions, NatsVersion, Pgbouncer, Postgres, PostgresOptions,
+};
 use sqlx::{Connection, PgConnection};
 
 async fn connect(url: &str) -> PgConnection {
@@ -122,6 +124,27 @@ async fn nats_comes_back_on_its_port_with_its_streams() {
             .messages,
         1
     );
+}
+
+#[tokio::test]
+async fn nats_runs_in_the_version_and_with_the_configuration_asked_for() {
+    for (version, number) in [(NatsVersion::Current, "2.15."), (NatsVersion::Old, "2.9.")] {
+        let options = NatsOptions {
+            version,
+            configuration: "max_payload: 4321".into(),
+        };
+        let Some(mut nats) = Nats::start_with(options).await else {
+            return;
+        };
+        let info = async |nats: &Nats| async_nats::connect(nats.url()).await.unwrap().server_info();
+        let first = info(&nats).await;
+        assert!(first.version.starts_with(number), "{}", first.version);
+        assert_eq!(first.max_payload, 4321);
+        nats.restart().await;
+        assert_eq!(info(&nats).await.max_payload, 4321);
+        nats.reconfigure("max_payload: 9876").await;
+        assert_eq!(info(&nats).await.max_payload, 9876);
+    }
 }
 
 #[tokio::test]

@@ -36,7 +36,13 @@ impl Tenure<'_> {
                     }
                 }
             }
-            Done::Checked { desk, result } => self.desks[desk].checked(result, &self.context.progress),
+            Done::Checked { desk, result } => {
+                let desk = &mut self.desks[desk];
+                if let Err(error) = desk.checked(result, &self.context.progress) {
+                    let sink = desk.name.to_string();
+                    self.end(End::Fatal(RelayError::Sink { sink, error }));
+                }
+            }
             Done::Settled { settling, result } => self.take_in_settled(settling, result),
             Done::Due(result) => {
                 self.ledger_busy = false;

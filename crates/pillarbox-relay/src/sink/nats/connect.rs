@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, ClientError, ConnectOptions, Event, ServerError};
+use async_nats::{Client, ClientError, ConnectOptions, Event, Server, ServerError};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -44,11 +44,21 @@ pub(super) struct Link {
     pub(super) connected: bool,
     /// How often a connection was lost: what was in flight on an earlier one is in doubt.
     pub(super) losses: u64,
-    /// Why it can't connect, as far as the client says.
-    pub(super) problem: Option<SinkError>,
+    /// Why it can't connect: the kind of failure, as the client calls it.
+    pub(super) problem: Option<String>,
+    /// What it met at the servers it tried.
+    details: Vec<String>,
     /// How many refusals there were on this connection, and the latest of them.
     pub(super) refusals: u64,
     pub(super) denied: Vec<(u64, Denied)>,
+}
+
+impl Link {
+    /// Nothing that is published can be heard of.
+    pub(super) fn deaf(&self, inbox: &str) -> bool {
+        let ours = |denied: &Denied| matches!(denied, Denied::Subscribe(to) if to.starts_with(inbox));
+        self.denied.iter().any(|(_, denied)| ours(denied))
+    }
 }
 
 impl Connection {
@@ -59,7 +69,7 @@ impl Connection {
             next_batch: AtomicU64::new(0),
             batches: Mutex::default(),
         });
-        let listener = shared.clone();
+        let (listener, onlooker) = (shared.clone(), shared.clone());
         let options = address
             .authenticate(ConnectOptions::new())?
             .name("pillarbox")
@@ -68,6 +78,10 @@ impl Connection {
             .connection_timeout(timeout)
             .request_timeout(Some(timeout))
             .reconnect_delay_callback(reconnect_delay)
+            .reconnect_to_server_callback(move |servers, _| {
+                onlooker.tried(&servers);
+                std::future::ready(None)
+            })
             .event_callback(move |event| {
                 let shared = listener.clone();
                 async move { shared.heard(event) }
@@ -94,9 +108,8 @@ impl Connection {
     /// Waits for a connection, and says why there is none.
     pub(super) async fn ready(&self, timeout: Duration) -> Result<(), SinkError> {
         let mut link = self.shared.link.subscribe();
-        let settled = |link: &Link| {
-            link.connected || matches!(&link.problem, Some(p) if p.kind == SinkErrorKind::Misconfigured)
-        };
+        let settled =
+            |link: &Link| link.connected || link.problem.as_deref().is_some_and(credentials_refused);
         let _ = tokio::time::timeout(timeout, link.wait_for(settled)).await;
         let link = link.borrow();
         if link.connected {
@@ -108,7 +121,10 @@ impl Connection {
 
     pub(super) fn away(&self, link: &Link) -> SinkError {
         match &link.problem {
-            Some(problem) => SinkError::new(problem.kind, format!("{}: {}", self.shown, problem.message)),
+            Some(problem) => {
+                let problem = connect_problem(problem, &link.details);
+                SinkError::new(problem.kind, format!("{}: {}", self.shown, problem.message))
+            }
             None => SinkError::new(
                 SinkErrorKind::Unreachable,
                 format!("no connection to {}", self.shown),
@@ -145,6 +161,7 @@ impl Shared {
             Event::Connected => self.link.send_modify(|link| {
                 link.connected = true;
                 link.problem = None;
+                link.details.clear();
                 link.denied.clear();
             }),
             Event::Disconnected | Event::Closed => self.link.send_modify(|link| {
@@ -152,10 +169,10 @@ impl Shared {
                 link.losses += 1;
             }),
             Event::ClientError(ClientError::Other(what)) => self.link.send_modify(|link| {
-                link.problem = Some(connect_problem(&what));
+                link.problem = Some(what);
             }),
             Event::ServerError(ServerError::AuthorizationViolation) => self.link.send_modify(|link| {
-                link.problem = Some(connect_problem("authorization violation"));
+                link.problem = Some("authorization violation".into());
             }),
             Event::ServerError(ServerError::Other(what)) => {
                 if let Some(denied) = denied(&what) {
@@ -173,6 +190,16 @@ impl Shared {
         }
     }
 
+    /// Its events tell only the kind of a failure to connect; before the next attempt the client shows what it knows of
+    /// each server.
+    fn tried(&self, servers: &[Server]) {
+        let details: Vec<String> = servers
+            .iter()
+            .filter_map(|server| server.last_error.clone())
+            .collect();
+        self.link.send_modify(|link| link.details = details);
+    }
+
     fn refused(&self, denied: Denied) {
         /// More subjects than this at once are told one by one, as later attempts meet them.
         const KEPT: usize = 64;
@@ -187,18 +214,33 @@ impl Shared {
     }
 }
 
-/// The client tells only the kind of failure, as text.
-fn connect_problem(what: &str) -> SinkError {
-    if what.contains("authorization violation") || what.contains("failed signing nonce") {
-        misconfigured("the server refuses these credentials. Check user, password, token or the creds file")
-    } else if what.contains("TLS") {
-        SinkError::new(
-            SinkErrorKind::Unreachable,
-            "no TLS connection. Check that the server speaks TLS and that its certificate is trusted (?ca=FILE)",
+fn credentials_refused(kind: &str) -> bool {
+    kind == "authorization violation" || kind == "failed signing nonce"
+}
+
+/// `kind` is the client's name for what happened last; a detail begins with the name of its own kind.
+fn connect_problem(kind: &str, details: &[String]) -> SinkError {
+    if credentials_refused(kind) {
+        return misconfigured(
+            "the server refuses these credentials. Check user, password, token or the creds file",
+        );
+    }
+    let what = details
+        .iter()
+        .find(|detail| detail.starts_with(kind))
+        .map_or(kind, String::as_str);
+    let lower = what.to_ascii_lowercase();
+    let of_tls = ["tls", "certificate", "fatal alert", "corrupt message"];
+    // The other side can mend all of this while we wait, an expired certificate too.
+    let message = if of_tls.iter().any(|word| lower.contains(word)) {
+        format!(
+            "no TLS connection ({what}). Check that the server speaks TLS, that its certificate names this host and is \
+             trusted (?ca=FILE), and whether it wants one of ours (?cert=FILE&key=FILE)"
         )
     } else {
-        SinkError::new(SinkErrorKind::Unreachable, format!("can't connect ({what})"))
-    }
+        format!("can't connect ({what})")
+    };
+    SinkError::new(SinkErrorKind::Unreachable, message)
 }
 
 fn reconnect_delay(attempts: usize) -> Duration {
@@ -221,10 +263,19 @@ mod tests {
 
     #[test]
     fn refused_credentials_are_a_matter_of_configuration_and_a_refused_connection_is_not() {
-        assert_eq!(
-            connect_problem("authorization violation").kind,
-            SinkErrorKind::Misconfigured
+        let details = ["IO error: Connection refused (os error 111)".to_owned()];
+        let refused = connect_problem("authorization violation", &details);
+        assert_eq!(refused.kind, SinkErrorKind::Misconfigured);
+        let unreachable = connect_problem("IO error", &details);
+        assert_eq!(unreachable.kind, SinkErrorKind::Unreachable);
+        assert!(
+            unreachable.message.contains("Connection refused"),
+            "{unreachable}"
         );
-        assert_eq!(connect_problem("IO error").kind, SinkErrorKind::Unreachable);
+        let dns = connect_problem("DNS error", &details);
+        assert_eq!(
+            dns.message, "can't connect (DNS error)",
+            "an older failure is not this one"
+        );
     }
 }

@@ -148,6 +148,10 @@ pub(super) fn misconfigured(message: impl Into<String>) -> SinkError {
     SinkError::new(Kind::Misconfigured, message)
 }
 
+pub(super) fn inbox_denied() -> SinkError {
+    misconfigured("this NATS user may not subscribe to _INBOX.>, where acknowledgements come. Grant it")
+}
+
 /// A subject is what JetStream can store: tokens without wildcards, white space or control characters.
 pub(super) fn check_subject(topic: &str) -> Result<(), SinkError> {
     let why = if topic.is_empty() {

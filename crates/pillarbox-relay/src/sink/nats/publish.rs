@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use super::{
     connect::{Connection, Link, Shared},
     headers::headers,
-    outcome::{Denied, Reply, check_subject, misconfigured},
+    outcome::{Denied, Reply, check_subject, inbox_denied},
 };
 use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
 
@@ -122,7 +122,13 @@ impl<'a> Window<'a> {
                 return vec![Outcome::Failed(error); self.batch.len()];
             }
         }
-        let losses = changes.borrow_and_update().losses;
+        let losses = {
+            let now = changes.borrow_and_update();
+            if now.deaf(&self.connection.inbox) {
+                return vec![Outcome::Failed(inbox_denied()); self.batch.len()];
+            }
+            now.losses
+        };
         let unanswered = {
             let mut work = std::pin::pin!(async {
                 self.send().await;
@@ -144,7 +150,7 @@ impl<'a> Window<'a> {
             }
         };
         if unanswered.is_some() {
-            // A refusal may have come before the batch (the inbox) or together with what ended the waiting.
+            // A refusal may have come together with what ended the waiting.
             self.refuse(&changes.borrow(), before.refusals);
         }
         self.outcomes(unanswered)
@@ -193,33 +199,19 @@ impl<'a> Window<'a> {
 
     /// The server tells a missing right apart from the answers, and only by its subject.
     fn refuse(&self, link: &Link, refusals_before: u64) {
-        let denied: Vec<&Denied> = link
-            .denied
-            .iter()
-            .filter(|(number, denied)| *number > refusals_before || matches!(denied, Denied::Subscribe(_)))
-            .map(|(_, denied)| denied)
-            .collect();
+        let deaf = link.deaf(&self.connection.inbox);
+        let new = || link.denied.iter().filter(|(number, _)| *number > refusals_before);
         for (index, outgoing) in self.batch[..self.sent.load(Ordering::Relaxed)].iter().enumerate() {
             let topic = &outgoing.event.event.topic;
-            for denied in &denied {
-                match denied {
-                    Denied::Publish(subject) if subject == topic => self.inflight.answer(
-                        index,
-                        Err(SinkError::new(
-                            SinkErrorKind::Refused,
-                            format!(
-                                "this NATS user may not publish to {topic}. Grant it, then replay the event"
-                            ),
-                        )),
-                    ),
-                    Denied::Subscribe(subject) if subject.starts_with(&self.connection.inbox) => {
-                        let error = misconfigured(
-                            "this NATS user may not subscribe to _INBOX.>, where acknowledgements come. Grant it",
-                        );
-                        self.inflight.answer(index, Err(error.in_doubt()));
-                    }
-                    _ => {}
-                }
+            if deaf {
+                self.inflight.answer(index, Err(inbox_denied().in_doubt()));
+            } else if new().any(|(_, denied)| matches!(denied, Denied::Publish(to) if to == topic)) {
+                // Not for good: somebody can grant it while the event waits.
+                let error = SinkError::new(
+                    SinkErrorKind::Busy,
+                    format!("this NATS user may not publish to {topic}. Grant it"),
+                );
+                self.inflight.answer(index, Err(error));
             }
         }
     }

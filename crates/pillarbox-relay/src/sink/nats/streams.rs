@@ -9,8 +9,8 @@ use async_nats::{RequestErrorKind, jetstream::ErrorCode};
 use serde_json::{Map, Value, json};
 
 use super::{
-    connect::Connection,
-    outcome::{Denied, misconfigured},
+    connect::{Connection, Link},
+    outcome::{Denied, inbox_denied, misconfigured},
 };
 use crate::sink::{Comparison, SinkError, SinkErrorKind, Storage, StreamSpec, StreamState};
 
@@ -26,7 +26,8 @@ struct ApiError {
 
 /// JetStream answers, and has every stream of the configuration. Settings that differ are only told.
 pub(super) async fn check(connection: &Connection, specs: &[StreamSpec]) -> Result<(), SinkError> {
-    if let Err(error) = ask(connection, "INFO", &Value::Null).await?.0 {
+    // Who may not ask has at least been answered: a user with no more than its topics can publish.
+    if let Some(Answer(Err(error))) = ask_if_allowed(connection, "INFO", &Value::Null).await? {
         return Err(SinkError::new(
             SinkErrorKind::Unavailable,
             format!("JetStream: {} (error {})", error.text, error.code),
@@ -216,19 +217,41 @@ fn check_name(stream: &str) -> Result<(), SinkError> {
 }
 
 async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Answer, SinkError> {
+    let answer = ask_if_allowed(connection, what, payload).await?;
+    answer.ok_or_else(|| {
+        misconfigured(format!(
+            "this NATS user may not publish to $JS.API.{what}. Grant it"
+        ))
+    })
+}
+
+/// `None`: this user may not ask that.
+async fn ask_if_allowed(
+    connection: &Connection,
+    what: &str,
+    payload: &Value,
+) -> Result<Option<Answer>, SinkError> {
     let subject = format!("$JS.API.{what}");
     let body = if payload.is_null() {
         String::new()
     } else {
         payload.to_string()
     };
-    let mut link = connection.shared.link.subscribe();
+    let (mut link, mut refusals) = (
+        connection.shared.link.subscribe(),
+        connection.shared.link.subscribe(),
+    );
     let before = link.borrow().refusals;
+    // The server tells a missing right apart from the answers.
+    let refused = |link: &Link| {
+        link.denied
+            .iter()
+            .any(|(n, denied)| *n > before && *denied == Denied::Publish(subject.clone()))
+    };
     let response = tokio::select! {
         response = connection.client.request(subject.clone(), body.into()) => response,
-        _ = link.wait_for(|link| {
-            link.denied.iter().any(|(n, denied)| *n > before && *denied == Denied::Publish(subject.clone()))
-        }) => return Err(misconfigured(format!("this NATS user may not publish to {subject}. Grant it"))),
+        _ = link.wait_for(|link| link.deaf(&connection.inbox)) => return Err(inbox_denied()),
+        _ = refusals.wait_for(refused) => return Ok(None),
     };
     let message = response.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => SinkError::new(
@@ -247,7 +270,7 @@ async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Ans
             format!("JetStream's answer to {subject} can't be read: {error}"),
         )
     })?;
-    Ok(Answer(match value.get("error") {
+    Ok(Some(Answer(match value.get("error") {
         None => Ok(value),
         Some(error) => Err(ApiError {
             code: error.get("err_code").and_then(Value::as_u64).unwrap_or_default(),
@@ -257,7 +280,7 @@ async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Ans
                 .unwrap_or_default()
                 .to_owned(),
         }),
-    }))
+    })))
 }
 
 #[cfg(test)]

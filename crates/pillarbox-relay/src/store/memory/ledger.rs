@@ -1,18 +1,19 @@
-//! Settling and the side table of the store in memory.
+//! Settling in the store in memory: the same steps, in the same order, as the statements of the real ones.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeSet;
 
-use pillarbox::lane::key_hash;
 use tokio::time::Instant;
 
 use super::{
-    super::{Due, DueEvent, HeldLane, PageLimit, Settled, StoreError},
-    world::{ParkedRow, Status, World, lane_set, readable},
+    super::{HeldLane, Settled, StoreError},
+    world::{ParkedRow, Row, Status, World},
 };
 use crate::{
     event::{Lane, Seq},
     settlement::{Parked, Settlement},
 };
+
+type Keys = BTreeSet<(Lane, String)>;
 
 impl World {
     pub(super) fn settle(
@@ -20,65 +21,50 @@ impl World {
         held: &[HeldLane],
         settlement: &Settlement,
     ) -> Result<Settled, StoreError> {
-        self.fence(held, settlement)?;
-        let mut touched: Vec<(Lane, String)> = Vec::new();
-        for &seq in &settlement.published {
-            self.publish(seq);
+        if settlement.is_empty() {
+            return Ok(Settled { free: Vec::new() });
         }
-        for parked in &settlement.published_parked {
-            self.publish(parked.seq);
-            self.parked.remove(&parked.seq);
-            touched.push((parked.lane, parked.key.clone()));
+        self.fence(held, settlement)?;
+        let mut touched = keys(settlement);
+        let parked = settlement.published_parked.iter().map(|parked| parked.seq);
+        for seq in settlement.published.iter().copied().chain(parked) {
+            self.mark(seq, Status::Published);
+            touched.extend(self.unpark(seq));
         }
         for failed in &settlement.failed {
-            self.set(
-                failed.parked.seq,
-                Status::Failed,
-                failed.attempts,
-                Some(&failed.failure.error),
-            );
-            self.park(&failed.parked, Some(Instant::now() + failed.retry_in), false);
+            if let Some(row) = self.mark(failed.parked.seq, Status::Failed) {
+                row.stored.attempts = failed.attempts;
+                row.last_error = Some(failed.failure.error.clone());
+                self.park(&failed.parked, Some(Instant::now() + failed.retry_in), false);
+            }
         }
         for parked in &settlement.held {
-            if let Some(row) = self.rows.get_mut(&parked.seq) {
-                row.status = Status::Held;
+            if self.mark(parked.seq, Status::Held).is_some() {
+                self.park(parked, None, false);
             }
-            self.park(parked, None, false);
         }
         for delayed in &settlement.delayed {
-            let wait = delayed.available_at.duration_since(jiff::Timestamp::now());
-            let due_at = Instant::now() + wait.try_into().unwrap_or_default();
-            self.park(&delayed.parked, Some(due_at), true);
+            if self.mark(delayed.parked.seq, Status::Delayed).is_some() {
+                let wait = delayed.available_at.duration_since(jiff::Timestamp::now());
+                let due_at = Instant::now() + wait.try_into().unwrap_or_default();
+                self.park(&delayed.parked, Some(due_at), true);
+            }
         }
         for dead in &settlement.dead {
-            self.set(dead.seq, Status::Dead, dead.attempts, Some(&dead.failure.error));
-            self.parked.remove(&dead.seq);
-            touched.extend(dead.key.clone().map(|key| (dead.lane, key)));
+            if let Some(row) = self.mark(dead.seq, Status::Dead) {
+                row.stored.attempts = dead.attempts;
+                row.last_error = Some(dead.failure.error.clone());
+                row.dead_reason = Some(dead.reason);
+            }
+            // A row that could not be read dies without telling its key: the side table knows it.
+            touched.extend(self.unpark(dead.seq));
         }
         Ok(Settled {
-            free: self.free_or_next_due(touched),
+            free: self.release(touched),
         })
     }
 
-    /// What is free of the keys given; the first of what remains of the others is due at once.
-    fn free_or_next_due(&mut self, touched: Vec<(Lane, String)>) -> Vec<(Lane, String)> {
-        let mut free = Vec::new();
-        for (lane, key) in touched {
-            let mut of_key = self
-                .parked
-                .values_mut()
-                .filter(|row| row.lane == lane && row.key == key && !row.delayed);
-            match of_key.next() {
-                None => free.push((lane, key)),
-                Some(first) => {
-                    first.due_at.get_or_insert_with(Instant::now);
-                }
-            }
-        }
-        free
-    }
-
-    /// Refuses a settlement with an event of a lane that has moved on.
+    /// Refuses a settlement while a lane given has moved on, or for an event of a lane that was not given.
     fn fence(&self, held: &[HeldLane], settlement: &Settlement) -> Result<(), StoreError> {
         let valid = self.still_held(held);
         let parked = settlement
@@ -94,7 +80,8 @@ impl World {
         .chain(parked)
         .chain(settlement.failed.iter().map(|failed| failed.parked.lane))
         .chain(settlement.delayed.iter().map(|delayed| delayed.parked.lane))
-        .chain(settlement.dead.iter().map(|dead| dead.lane));
+        .chain(settlement.dead.iter().map(|dead| dead.lane))
+        .chain(held.iter().map(|held| held.lane));
         if lanes.into_iter().all(|lane| valid[usize::from(lane)]) {
             Ok(())
         } else {
@@ -102,22 +89,14 @@ impl World {
         }
     }
 
-    fn publish(&mut self, seq: Seq) {
-        if let Some(row) = self
-            .rows
-            .get_mut(&seq)
-            .filter(|row| row.status != Status::Published)
-        {
-            row.status = Status::Published;
+    /// The row with its new status; `None` for one that is published or dead, and stays so.
+    fn mark(&mut self, seq: Seq, status: Status) -> Option<&mut Row> {
+        let row = self.rows.get_mut(&seq)?;
+        if matches!(row.status, Status::Published | Status::Dead) {
+            return None;
         }
-    }
-
-    fn set(&mut self, seq: Seq, status: Status, attempts: u32, error: Option<&String>) {
-        if let Some(row) = self.rows.get_mut(&seq) {
-            row.status = status;
-            row.stored.attempts = attempts;
-            row.last_error = error.cloned();
-        }
+        row.status = status;
+        Some(row)
     }
 
     fn park(&mut self, parked: &Parked, due_at: Option<Instant>, delayed: bool) {
@@ -130,56 +109,39 @@ impl World {
         self.parked.insert(parked.seq, row);
     }
 
-    pub(super) fn due(&self, held: &[HeldLane], limit: PageLimit) -> Due {
-        let now = Instant::now();
-        let lanes = lane_set(held.iter().map(|held| held.lane));
-        let mine = || self.parked.iter().filter(|(_, row)| lanes[usize::from(row.lane)]);
-        let mut keys: BTreeMap<(Lane, &str), Vec<(Seq, bool)>> = BTreeMap::new();
-        for (_, head) in mine().filter(|(_, row)| !row.delayed && row.due_at.is_some_and(|due| due <= now)) {
-            let of_key =
-                mine().filter(|(_, row)| !row.delayed && row.lane == head.lane && row.key == head.key);
-            keys.insert(
-                (head.lane, &head.key),
-                of_key.map(|(seq, _)| (*seq, false)).collect(),
-            );
-        }
-        let delayed = mine().filter(|(_, row)| row.delayed && row.due_at.is_some_and(|due| due <= now));
-        let events = keys
-            .into_values()
-            .flatten()
-            .chain(delayed.map(|(seq, _)| (*seq, true)))
-            .take(limit.events);
-        let mut due = Due::default();
-        for (seq, delayed) in events {
-            let stored = &self.rows[&seq].stored;
-            match readable(stored, limit) {
-                Ok(()) => due.events.push(DueEvent {
-                    event: stored.clone(),
-                    delayed,
-                }),
-                Err(row) => due.unreadable.push(row),
-            }
-        }
-        let next = mine()
-            .filter_map(|(_, row)| row.due_at)
-            .filter(|at| *at > now)
-            .min();
-        Due {
-            next: next.map(|at| at - now),
-            ..due
-        }
+    /// Takes an event out of the side table and tells its key.
+    fn unpark(&mut self, seq: Seq) -> Option<(Lane, String)> {
+        self.parked.remove(&seq).map(|row| (row.lane, row.key))
     }
 
-    pub(super) fn blocked_keys(&self, lanes: &[HeldLane]) -> Vec<(Lane, u64)> {
-        let lanes = lane_set(lanes.iter().map(|held| held.lane));
-        let blocked = self
-            .parked
-            .values()
-            .filter(|row| lanes[usize::from(row.lane)] && !row.delayed);
-        blocked
-            .map(|row| (row.lane, key_hash(&row.key)))
-            .collect::<HashSet<_>>()
-            .into_iter()
-            .collect()
+    /// Puts keys in order again: the first failing or held event of each is due, at its time or at once, and the others
+    /// wait for it. Returns the keys that have none.
+    fn release(&mut self, touched: Keys) -> Vec<(Lane, String)> {
+        let mut free = Vec::new();
+        for (lane, key) in touched {
+            let mut of_key = self
+                .parked
+                .values_mut()
+                .filter(|row| row.lane == lane && row.key == key && !row.delayed);
+            match of_key.next() {
+                Some(first) => {
+                    first.due_at.get_or_insert_with(Instant::now);
+                    of_key.for_each(|behind| behind.due_at = None);
+                }
+                None => free.push((lane, key)),
+            }
+        }
+        free
     }
+}
+
+/// The keys whose order a settlement may touch, as far as it tells them.
+fn keys(settlement: &Settlement) -> Keys {
+    let parked = settlement.published_parked.iter().chain(&settlement.held);
+    let dead = settlement.dead.iter();
+    parked
+        .chain(settlement.failed.iter().map(|failed| &failed.parked))
+        .map(|parked| (parked.lane, parked.key.clone()))
+        .chain(dead.filter_map(|dead| Some((dead.lane, dead.key.clone()?))))
+        .collect()
 }

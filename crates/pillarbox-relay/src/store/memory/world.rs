@@ -12,7 +12,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::{Census, HeldLane, Page, PageLimit, RelayId};
-use crate::event::{Lane, Seq, StoredEvent, Unreadable};
+use crate::{
+    event::{Lane, Seq, StoredEvent, Unreadable},
+    settlement::DeadReason,
+};
 
 pub(super) type Transaction = u64;
 
@@ -25,6 +28,7 @@ pub struct Row {
     pub stored: StoredEvent,
     pub status: Status,
     pub last_error: Option<String>,
+    pub dead_reason: Option<DeadReason>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,7 @@ pub enum Status {
     Pending,
     Failed,
     Held,
+    Delayed,
     Published,
     Dead,
 }
@@ -45,11 +50,17 @@ pub(super) struct ParkedRow {
 }
 
 #[derive(Default)]
-struct LaneRow {
+pub(super) struct LaneRow {
     epoch: i64,
-    owner: Option<RelayId>,
-    until: Option<Instant>,
+    pub(super) owner: Option<RelayId>,
+    pub(super) until: Option<Instant>,
     low_mark: Seq,
+}
+
+pub(super) struct RelayRow {
+    pub(super) name: String,
+    pub(super) seen: Instant,
+    pub(super) until: Instant,
 }
 
 #[derive(Default)]
@@ -63,8 +74,8 @@ pub(super) struct World {
     /// Seqs in the order of their commits.
     commits: Vec<Seq>,
     pub(super) parked: BTreeMap<Seq, ParkedRow>,
-    lanes: HashMap<Lane, LaneRow>,
-    relays: BTreeMap<RelayId, Instant>,
+    pub(super) lanes: HashMap<Lane, LaneRow>,
+    pub(super) relays: BTreeMap<RelayId, RelayRow>,
 }
 
 impl World {
@@ -93,7 +104,7 @@ impl World {
                 seq,
                 lane,
                 attempts: 0,
-                created_at: Timestamp::UNIX_EPOCH,
+                created_at: Timestamp::now(),
                 event,
             };
             self.rows.insert(
@@ -102,6 +113,7 @@ impl World {
                     stored,
                     status: Status::Pending,
                     last_error: None,
+                    dead_reason: None,
                 },
             );
             self.commits.push(seq);
@@ -168,10 +180,21 @@ impl World {
         first_undecided.map_or(self.last_seq, |seq| seq - 1)
     }
 
-    pub(super) fn heartbeat(&mut self, relay: RelayId, ttl: Duration, held: &[HeldLane]) -> Census {
+    pub(super) fn heartbeat(
+        &mut self,
+        relay: RelayId,
+        name: &str,
+        ttl: Duration,
+        held: &[HeldLane],
+    ) -> Census {
         let now = Instant::now();
-        self.relays.insert(relay, now + ttl);
-        self.relays.retain(|_, until| *until > now);
+        let row = RelayRow {
+            name: name.to_owned(),
+            seen: now,
+            until: now + ttl,
+        };
+        self.relays.insert(relay, row);
+        self.relays.retain(|_, relay| relay.until > now);
         let mut renewed = Vec::new();
         for claim in held {
             let lane = self.lanes.entry(claim.lane).or_default();

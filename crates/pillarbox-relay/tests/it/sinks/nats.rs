@@ -44,7 +44,12 @@ pub(super) fn open(url: &str, streams: Vec<StreamSpec>) -> NatsSink {
 
 /// All that a stream has, read by the client itself.
 pub(super) async fn stored(url: &str, stream: &str) -> Vec<Arrived> {
-    let jetstream = jetstream::new(async_nats::connect(url).await.unwrap());
+    stored_for(async_nats::connect(url).await.unwrap(), stream).await
+}
+
+/// The same, for a client that had to show who it is.
+pub(super) async fn stored_for(client: async_nats::Client, stream: &str) -> Vec<Arrived> {
+    let jetstream = jetstream::new(client);
     let mut stream = jetstream.get_stream(stream).await.unwrap();
     let count = stream.info().await.unwrap().state.messages;
     let consumer = stream

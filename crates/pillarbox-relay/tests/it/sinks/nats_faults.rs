@@ -148,3 +148,12 @@ async fn a_server_that_was_never_there_is_unreachable_and_the_password_stays_hid
         );
     }
 }
+
+#[tokio::test]
+async fn of_several_servers_one_that_answers_is_enough() {
+    let Some(server) = Nats::start().await else { return };
+    let url = format!("nats://127.0.0.1:{},127.0.0.1:{}", free_port(), server.port());
+    let sink = open(&url, vec![spec("S", "contract.>")]);
+    sink.apply_streams().await.unwrap();
+    assert_eq!(sink.publish(&batch("k", 10)).await, vec![Outcome::Delivered; 10]);
+}

@@ -1,13 +1,19 @@
 //! An address: servers, and how to show ourselves to them. The secrets leave the servers' addresses here, because the
 //! client writes those into its own log lines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use async_nats::{ConnectOptions, ServerAddr};
+use async_nats::{
+    ConnectOptions, ServerAddr,
+    rustls::pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+};
 use url::Url;
 
 use super::super::outcome::misconfigured;
-use crate::sink::SinkError;
+use crate::{connect::nats_servers, sink::SinkError};
 
 pub(in super::super) struct Address {
     pub(in super::super) servers: Vec<ServerAddr>,
@@ -32,7 +38,7 @@ enum Login {
 
 impl Address {
     pub(in super::super) fn parse(text: &str) -> Result<Self, SinkError> {
-        let (list, query) = text.split_once('?').unwrap_or((text, ""));
+        let query = text.split_once('?').map_or("", |(_, query)| query);
         let mut address = Self {
             servers: Vec::new(),
             shown: String::new(),
@@ -40,12 +46,7 @@ impl Address {
             ca: None,
             certificate: None,
         };
-        let scheme = list.split_once("://").map_or("nats", |(scheme, _)| scheme);
-        for server in list.split(',').filter(|server| !server.is_empty()) {
-            let server = match server.contains("://") {
-                true => server.to_owned(),
-                false => format!("{scheme}://{server}"),
-            };
+        for server in nats_servers(text) {
             address.add(&server)?;
         }
         if address.servers.is_empty() {
@@ -98,9 +99,9 @@ impl Address {
                     })?;
                     self.login = Login::Credentials(text);
                 }
-                "ca" => self.ca = Some(path),
-                "cert" => certificate = Some(path),
-                "key" => key = Some(path),
+                "ca" => self.ca = Some(certificates(path)?),
+                "cert" => certificate = Some(certificates(path)?),
+                "key" => key = Some(private_key(path)?),
                 other => {
                     return Err(misconfigured(format!(
                         "`{other}` is no setting of a NATS address. There are creds, ca, cert and key"
@@ -136,6 +137,36 @@ impl Address {
         }
         Ok(options)
     }
+}
+
+/// The client reads the file anew for each connection, and says little when there is nothing in it.
+fn certificates(path: PathBuf) -> Result<PathBuf, SinkError> {
+    let read = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(found) if !found.is_empty() => Ok(path),
+        Ok(_) => Err(bad_pem(&path, "a certificate", &pem::Error::NoItemsFound)),
+        Err(error) => Err(bad_pem(&path, "a certificate", &error)),
+    }
+}
+
+fn private_key(path: PathBuf) -> Result<PathBuf, SinkError> {
+    match PrivateKeyDer::from_pem_file(&path) {
+        Ok(_) => Ok(path),
+        Err(error) => Err(bad_pem(&path, "a private key", &error)),
+    }
+}
+
+/// Of the parser's errors only those are shown that hold nothing of the file.
+fn bad_pem(path: &Path, what: &str, error: &pem::Error) -> SinkError {
+    let why = match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "there is none in it".to_owned(),
+        _ => "it is no PEM file".to_owned(),
+    };
+    misconfigured(format!(
+        "{what} was expected in {}, named in the address of NATS: {why}",
+        path.display()
+    ))
 }
 
 /// A name without a password is a token, as everywhere with NATS.
@@ -194,5 +225,16 @@ mod tests {
             assert!(!error.message.contains("secret"), "{error}");
         }
         assert!(Address::parse("nats://a:x@h,nats://b:y@i").is_err());
+    }
+
+    #[test]
+    fn a_file_without_what_it_should_hold_is_told_before_connecting() {
+        for setting in ["ca", "cert", "key"] {
+            let url = format!("tls://h?{setting}=Cargo.toml");
+            let error = Address::parse(&url)
+                .err()
+                .unwrap_or_else(|| panic!("{url} was taken"));
+            assert!(error.message.contains("expected in Cargo.toml"), "{error}");
+        }
     }
 }

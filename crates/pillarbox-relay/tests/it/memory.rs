@@ -1,0 +1,103 @@
+//! The store in memory passes the contract too: what the simulation proves over it would else say little about the real
+//! ones.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox_relay::store::{
+    Admin, Store,
+    memory::{MemoryStore, MemoryTransaction, Status},
+};
+use pillarbox_testkit::contract::store::{self, OpenTransaction, Row, StoreHarness};
+use uuid::Uuid;
+
+#[derive(Default)]
+struct Harness(MemoryStore);
+
+impl Harness {
+    fn find(&self, id: Uuid) -> Option<pillarbox_relay::store::memory::Row> {
+        self.0.rows().into_iter().find(|row| row.stored.event.id == id)
+    }
+}
+
+#[async_trait]
+impl StoreHarness for Harness {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone())
+    }
+
+    /// A clone shares the world, as another process shares the database.
+    fn another(&self) -> Arc<dyn Store> {
+        self.store()
+    }
+
+    fn admin(&self) -> Arc<dyn Admin> {
+        Arc::new(self.0.clone())
+    }
+
+    /// It is for the simulation, where nobody looks at them.
+    fn dead_letters(&self) -> Option<Arc<dyn pillarbox_relay::dead::DeadLetters>> {
+        None
+    }
+
+    async fn begin(&self) -> Box<dyn OpenTransaction> {
+        Box::new(Open(self.0.begin()))
+    }
+
+    fn concurrent_transactions(&self) -> bool {
+        true
+    }
+
+    /// It keeps no times: an event was tried when something was counted against it, and published when its status says so.
+    async fn row(&self, id: Uuid) -> Option<Row> {
+        let row = self.find(id)?;
+        let status = match row.status {
+            Status::Pending => "pending",
+            Status::Failed => "failed",
+            Status::Held => "held",
+            Status::Delayed => "delayed",
+            Status::Published => "published",
+            Status::Dead => "dead",
+        };
+        Some(Row {
+            status: status.into(),
+            attempts: row.stored.attempts,
+            last_error: row.last_error,
+            first_attempt_at: row.stored.attempts > 0,
+            last_attempt_at: row.stored.attempts > 0,
+            published_at: row.status == Status::Published,
+            dead_reason: row.dead_reason.map(|reason| reason.as_str().to_owned()),
+        })
+    }
+
+    async fn corrupt(&self, id: Uuid) -> bool {
+        let row = self.find(id);
+        row.as_ref()
+            .inspect(|row| self.0.corrupt(row.stored.seq))
+            .is_some()
+    }
+}
+
+struct Open(MemoryTransaction);
+
+#[async_trait]
+impl OpenTransaction for Open {
+    async fn enqueue(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.0.enqueue_all(limits, events)
+    }
+
+    async fn commit(self: Box<Self>) {
+        self.0.commit();
+    }
+
+    async fn rollback(self: Box<Self>) {
+        drop(self.0);
+    }
+}
+
+/// Every clause applies but one: it can't wake a sleeper early and says so in its capabilities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_keeps_its_contract() {
+    store::all(|| async { Arc::new(Harness::default()) as Arc<dyn StoreHarness> }).await;
+}

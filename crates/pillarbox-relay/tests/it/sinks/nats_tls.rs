@@ -1,0 +1,165 @@
+//! NATS over TLS, with certificates made here.
+
+use std::path::{Path, PathBuf};
+
+use pillarbox_relay::{
+    Sink,
+    connect::SinkOptions,
+    sink::{Outcome, SinkErrorKind, Streams, nats::NatsSink},
+};
+use pillarbox_testkit::{
+    contract::sink::{event, outgoing},
+    servers::{Nats, NatsOptions},
+};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+use super::nats::{failure, open, spec};
+
+/// An authority, whose files lie in one folder.
+struct Authority {
+    folder: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+    ca: PathBuf,
+}
+
+impl Authority {
+    fn new(folder: &Path, name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let ca = folder.join(format!("{name}.pem"));
+        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+        Self {
+            folder: folder.to_owned(),
+            issuer: Issuer::new(params, key),
+            ca,
+        }
+    }
+
+    /// A certificate for that host or name, and its key.
+    fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let key = KeyPair::generate().unwrap();
+        let signed = params.signed_by(&key, &self.issuer).unwrap();
+        let (certificate, secret) = (
+            self.folder.join(format!("{name}.crt")),
+            self.folder.join(format!("{name}.key")),
+        );
+        std::fs::write(&certificate, signed.pem()).unwrap();
+        std::fs::write(&secret, key.serialize_pem()).unwrap();
+        (certificate, secret)
+    }
+
+    /// A server with a certificate for `host`; `verify` asks its clients for one of this authority too.
+    async fn server(&self, host: &str, verify: bool) -> Option<Nats> {
+        let (certificate, key) = self.certify(host);
+        let mut tls = format!("cert_file: {certificate:?}, key_file: {key:?}");
+        if verify {
+            tls = format!("{tls}, ca_file: {:?}, verify: true", self.ca);
+        }
+        Nats::start_with(NatsOptions::configured(format!("tls {{ {tls} }}"))).await
+    }
+}
+
+fn address(server: &Nats, query: &str) -> String {
+    format!("{}?{query}", server.url().replace("nats://", "tls://"))
+}
+
+async fn assert_refused(url: &str, why: &str) {
+    let sink = open(url, vec![]);
+    for error in [
+        sink.check().await.unwrap_err(),
+        failure(&sink.publish(&[outgoing(event("a", "1"))]).await[0]).clone(),
+    ] {
+        assert_eq!(
+            (error.kind, error.in_doubt),
+            (SinkErrorKind::Unreachable, false),
+            "{error}"
+        );
+        assert!(
+            error.message.contains("no TLS connection") && error.message.contains(why),
+            "{error}"
+        );
+    }
+}
+
+async fn assert_delivers(url: &str) {
+    let sink = open(url, vec![spec("S", "contract.>")]);
+    sink.apply_streams().await.unwrap();
+    let outcomes = sink.publish(&[outgoing(event("a", "1"))]).await;
+    assert_eq!(outcomes, [Outcome::Delivered]);
+}
+
+#[tokio::test]
+async fn a_certificate_is_taken_from_the_authority_named_and_from_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "ours");
+    let other = Authority::new(folder.path(), "other");
+    let Some(server) = authority.server("127.0.0.1", false).await else {
+        return;
+    };
+    let trusting = |ca: &Path| format!("ca={}", ca.display());
+    assert_delivers(&address(&server, &trusting(&authority.ca))).await;
+    // A server that asks for TLS gets it, whatever the address says.
+    assert_delivers(&format!("{}?{}", server.url(), trusting(&authority.ca))).await;
+    assert_refused(&address(&server, &trusting(&other.ca)), "UnknownIssuer").await;
+    assert_refused(&address(&server, ""), "UnknownIssuer").await;
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "ours");
+    let Some(server) = authority.server("nats.example", false).await else {
+        return;
+    };
+    assert_refused(
+        &address(&server, &format!("ca={}", authority.ca.display())),
+        "not valid for name",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_wants_to_know_its_clients_takes_our_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "ours");
+    let Some(server) = authority.server("127.0.0.1", true).await else {
+        return;
+    };
+    let trusting = format!("ca={}", authority.ca.display());
+    let (certificate, key) = authority.certify("app");
+    let known = format!("{trusting}&cert={}&key={}", certificate.display(), key.display());
+    assert_delivers(&address(&server, &known)).await;
+    assert_refused(&address(&server, &trusting), "ertificate").await;
+}
+
+#[tokio::test]
+async fn an_address_that_asks_for_tls_never_speaks_in_the_clear() {
+    let Some(server) = Nats::start().await else { return };
+    let url = server.url().replace("nats://", "tls://app:geheim@");
+    let sink = open(&url, vec![]);
+    let error = sink.check().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Unreachable, "{error}");
+    assert!(
+        error.message.contains("TLS") && !error.message.contains("geheim"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_file_that_holds_no_certificate_is_told_before_connecting() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.pem");
+    std::fs::write(&empty, "no certificate\n").unwrap();
+    let url = format!("tls://127.0.0.1:1?ca={}", empty.display());
+    let error = NatsSink::open(&SinkOptions::new(url)).err().unwrap();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured);
+    assert!(error.message.contains("empty.pem"), "{error}");
+}
