@@ -1,7 +1,7 @@
 //! The HTTP API and the first page. Loopback only: access by token comes later.
 
 mod connections;
-mod dead;
+pub(crate) mod dead;
 mod health;
 mod problem;
 mod status;
@@ -40,6 +40,7 @@ pub(crate) struct Api {
     dead_letters: Arc<dyn DeadLetters>,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
+    replay_allowed: bool,
     relay: OnceLock<(RelayId, Arc<Progress>)>,
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
@@ -53,10 +54,19 @@ impl Api {
             dead_letters: open.dead_letters.clone(),
             hub,
             health_checks,
+            replay_allowed: true,
             relay: OnceLock::new(),
             store_status: status::Cache::default(),
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
             closing: CancellationToken::new(),
+        }
+    }
+
+    /// Whether dead events may be sent again.
+    pub(crate) fn replay_allowed(self, replay_allowed: bool) -> Self {
+        Self {
+            replay_allowed,
+            ..self
         }
     }
 

@@ -59,7 +59,7 @@ async fn groups(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, Query
 
 /// The payload stands in it byte for byte, so this does not pass through a [`Value`], which would round its numbers.
 #[derive(Serialize)]
-struct Shown {
+pub(crate) struct Shown {
     #[serde(flatten)]
     details: DeadDetails,
     /// `null` when its row can't be read, or is gone.
@@ -72,14 +72,20 @@ async fn show(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Jso
             "`{id}` is no id of an event: use one from /v1/dead, a UUID"
         ))
     })?;
-    let Some(mut details) = api.dead_letters.show(id).await? else {
+    let Some(details) = api.dead_letters.show(id).await? else {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             format!("no dead letter has the id {id}: the event did not die, or its letter has expired"),
         ));
     };
-    let event = details.event.take();
-    Ok(Json(Shown { details, event }))
+    Ok(Json(details.into()))
+}
+
+impl From<DeadDetails> for Shown {
+    fn from(mut details: DeadDetails) -> Self {
+        let event = details.event.take();
+        Self { details, event }
+    }
 }
 
 async fn replay(
@@ -87,6 +93,12 @@ async fn replay(
     headers: HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
 ) -> Answer {
+    if !api.replay_allowed {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "the configuration forbids it: set `outbox.dlq.enable_manual_replay` to true",
+        ));
+    }
     let asked: Replay = body(&headers, bytes)?;
     let actor = asked.actor()?;
     let filter = asked::bulk_filter(&asked.filter, asked.all, "replay")?;
@@ -94,7 +106,7 @@ async fn replay(
     let touched = letters.touched(filter).await?;
     let done = match asked.dry_run {
         true => 0,
-        false => replay_all(letters, filter, asked.send.into(), &actor).await?,
+        false => replay_all(letters, filter, asked.send.into(), &actor, &mut |_| ()).await?,
     };
     Ok(Json(
         json!({ "dry_run": asked.dry_run, "touched": touched, "done": done }),
@@ -113,7 +125,7 @@ async fn discard(
     let touched = letters.touched(filter).await?;
     let done = match asked.dry_run {
         true => 0,
-        false => discard_all(letters, filter, &actor).await?,
+        false => discard_all(letters, filter, &actor, &mut |_| ()).await?,
     };
     Ok(Json(
         json!({ "dry_run": asked.dry_run, "touched": touched, "done": done }),

@@ -21,7 +21,7 @@ pub enum BulkError {
     Store { done: usize, error: StoreError },
 }
 
-/// Replays every open letter that matches, oldest first.
+/// Replays every open letter that matches, oldest first; `told` hears how many are done.
 ///
 /// They are chosen before the first one goes. A replayed event may die again within milliseconds, and its letter, or its
 /// copy's, then matches as well: asking the filter again and again would never come to an end.
@@ -30,6 +30,7 @@ pub async fn replay_all(
     filter: &DeadFilter,
     send: ReplayAs,
     actor: &Actor,
+    told: &mut (dyn FnMut(usize) + Send),
 ) -> Result<usize, BulkError> {
     let mut done = 0;
     for ids in chosen(letters, filter).await?.chunks(CHUNK) {
@@ -39,21 +40,24 @@ pub async fn replay_all(
         };
         let replayed = letters.replay(&some, ids.len(), send, actor).await;
         done += replayed.map_err(|error| BulkError::Store { done, error })?;
+        told(done);
     }
     Ok(done)
 }
 
-/// Discards every open letter that matches.
+/// Discards every open letter that matches; `told` hears how many are done.
 pub async fn discard_all(
     letters: &dyn DeadLetters,
     filter: &DeadFilter,
     actor: &Actor,
+    told: &mut (dyn FnMut(usize) + Send),
 ) -> Result<usize, BulkError> {
     let mut done = 0;
     loop {
         let discarded = letters.discard(filter, CHUNK, actor).await;
         let discarded = discarded.map_err(|error| BulkError::Store { done, error })?;
         done += discarded;
+        told(done);
         if discarded < CHUNK {
             return Ok(done);
         }

@@ -1,20 +1,14 @@
 //! `pillarbox dead replay` and `pillarbox dead discard`
 
-use std::{
-    io::{self, IsTerminal, Write},
-    sync::Arc,
-};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Result, bail};
-use pillarbox_relay::dead::{Actor, DeadFilter, DeadLetters, ReplayAs, Touched};
+use pillarbox_relay::dead::{Actor, DeadFilter, DeadLetters, ReplayAs, Touched, discard_all, replay_all};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::filter::Filter;
 use crate::output::{Answer, Context, open_store, progress, store_error, tell};
-
-/// Letters that one transaction touches.
-const CHUNK: usize = 1_000;
 
 /// Try dead events again, after their cause is mended
 ///
@@ -103,10 +97,16 @@ pub(super) async fn discard(args: DiscardArgs, context: &Context) -> Result<Answ
 
 async fn act(choice: Choice, deed: Deed, why: Option<String>, context: &Context) -> Result<Answer> {
     let filter = choice.filter.with_ids(choice.ids);
-    if filter == DeadFilter::default() && !choice.all {
+    if !filter.restricts() && !choice.all {
         bail!("say which: ids, --fingerprint, --topic, --event-type, --key, --reason, --since, or --all");
     }
-    let letters = open_store(&context.settings()?)?.dead_letters;
+    let settings = context.settings()?;
+    if matches!(deed, Deed::Replay(_)) && !settings.dead_letters.replay_allowed {
+        bail!(
+            "the configuration forbids it: set `outbox.dlq.enable_manual_replay` to true to replay dead letters"
+        );
+    }
+    let letters = open_store(&settings)?.dead_letters;
     let touched = letters.touched(&filter).await.map_err(store_error)?;
     context.say(&shown(&touched, &deed));
     if touched.count == 0 || choice.dry_run {
@@ -121,7 +121,7 @@ async fn act(choice: Choice, deed: Deed, why: Option<String>, context: &Context)
         by: choice.by.unwrap_or_else(this_user),
         why,
     };
-    let done = in_chunks(&letters, &filter, &deed, &actor, touched.count, context).await?;
+    let done = perform(&*letters, &filter, &deed, &actor, touched.count, context).await?;
     if matches!(deed, Deed::Replay(_)) {
         context
             .say("A running relay tries them within a second or two: `pillarbox status` shows how it goes.");
@@ -129,39 +129,26 @@ async fn act(choice: Choice, deed: Deed, why: Option<String>, context: &Context)
     finish(&touched, done, false, context)
 }
 
-async fn in_chunks(
-    letters: &Arc<dyn DeadLetters>,
+async fn perform(
+    letters: &dyn DeadLetters,
     filter: &DeadFilter,
     deed: &Deed,
     actor: &Actor,
     total: u64,
     context: &Context,
-) -> Result<u64> {
+) -> Result<usize> {
     let bar = progress(context, deed.doing(), total);
-    let mut done = 0;
-    // Those that die again while this runs would be taken again and again: as many as there were is enough.
-    while done < total {
-        let limit = CHUNK.min(usize::try_from(total - done).unwrap_or(CHUNK));
-        let some = match deed {
-            Deed::Replay(send) => letters.replay(filter, limit, *send, actor).await,
-            Deed::Discard => letters.discard(filter, limit, actor).await,
-        };
-        let some = some.map_err(|error| {
-            let error = store_error(error);
-            anyhow::anyhow!("{} of {total} are {}: {error:#}", done, deed.done())
-        })?;
-        if some == 0 {
-            break;
-        }
-        done += some as u64;
-        bar.set_position(done);
-    }
+    let mut told = |done: usize| bar.set_position(done as u64);
+    let done = match deed {
+        Deed::Replay(send) => replay_all(letters, filter, *send, actor, &mut told).await?,
+        Deed::Discard => discard_all(letters, filter, actor, &mut told).await?,
+    };
     bar.finish_and_clear();
     context.say(&format!("{done} {}.", deed.done()));
     Ok(done)
 }
 
-fn finish(touched: &Touched, done: u64, dry_run: bool, context: &Context) -> Result<Answer> {
+fn finish(touched: &Touched, done: usize, dry_run: bool, context: &Context) -> Result<Answer> {
     if context.json {
         context.print_json(&json!({ "dry_run": dry_run, "touched": touched, "done": done }))?;
     }

@@ -1,12 +1,13 @@
 //! `pillarbox dead show`
 
 use anyhow::Result;
-use pillarbox::Event;
 use pillarbox_relay::dead::DeadDetails;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::output::{Answer, Context, open_store, store_error, table, tell};
+use crate::{
+    http::dead::Shown,
+    output::{Answer, Context, open_store, store_error, table, tell},
+};
 
 /// Everything about one dead letter: the event, each failure, what was done about it
 ///
@@ -28,28 +29,11 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return Ok(Answer::No);
     };
     if context.json {
-        let mut value = json!(details);
-        value["event"] = details.event.as_ref().map_or(Value::Null, event);
-        context.print_json(&value)?;
+        context.print_json(&Shown::from(details))?;
     } else {
         print(&details, context)?;
     }
     Ok(Answer::Yes)
-}
-
-fn event(event: &Event) -> Value {
-    json!({
-        "payload": serde_json::from_slice::<Value>(&event.payload).unwrap_or_default(),
-        "headers": event.headers,
-        "schema_version": event.schema_version,
-        "aggregate_type": event.aggregate_type,
-        "aggregate_id": event.aggregate_id,
-        "aggregate_version": event.aggregate_version,
-        "partition_key": event.partition_key,
-        "stream": event.stream,
-        "project_id": event.project_id,
-        "user_id": event.user_id,
-    })
 }
 
 fn print(details: &DeadDetails, context: &Context) -> Result<()> {
@@ -106,8 +90,7 @@ fn print(details: &DeadDetails, context: &Context) -> Result<()> {
                 }
             }
             context.print(&context.strong("\npayload"))?;
-            let payload: Value = serde_json::from_slice(&event.payload).unwrap_or_default();
-            context.print(&serde_json::to_string_pretty(&payload)?)
+            context.print(&String::from_utf8_lossy(&event.payload))
         }
         None => context.print("\nThe event itself can't be read."),
     }

@@ -30,7 +30,7 @@ const EVENT_COLUMNS: usize = 15;
 #[async_trait]
 impl DeadLetters for PostgresStore {
     async fn groups(&self, filter: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
-        let sql = filtered(self.connection.tables(), include_str!("dead_groups.sql"));
+        let sql = filtered(self.connection.tables(), filter, include_str!("dead_groups.sql"));
         let rows = self.connection.rows(&sql, arguments(filter)?).await?;
         self.read(&rows, |row| {
             Ok(DeadGroup {
@@ -54,7 +54,7 @@ impl DeadLetters for PostgresStore {
         before: Option<Seq>,
         count: usize,
     ) -> Result<Vec<DeadLetter>, StoreError> {
-        let sql = filtered(self.connection.tables(), include_str!("dead_list.sql"));
+        let sql = filtered(self.connection.tables(), filter, include_str!("dead_list.sql"));
         let state = state.map(DeadState::as_str);
         let arguments = arguments!(in arguments(filter)?; state, before, count as i64)?;
         let rows = self.connection.rows(&sql, arguments).await?;
@@ -80,7 +80,7 @@ impl DeadLetters for PostgresStore {
     }
 
     async fn touched(&self, filter: &DeadFilter) -> Result<Touched, StoreError> {
-        let sql = filtered(self.connection.tables(), include_str!("dead_touched.sql"));
+        let sql = filtered(self.connection.tables(), filter, include_str!("dead_touched.sql"));
         let rows = self.connection.rows(&sql, arguments(filter)?).await?;
         let mut touched = Touched::default();
         self.read(&rows, |row| {
@@ -102,7 +102,7 @@ impl DeadLetters for PostgresStore {
     ) -> Result<usize, StoreError> {
         let (connection, tables) = (&self.connection, self.connection.tables());
         let mut tx = connection.begin().await?;
-        let choose = filtered(tables, include_str!("dead_choose.sql"));
+        let choose = filtered(tables, filter, include_str!("dead_choose.sql"));
         let chosen = arguments!(in arguments(filter)?; limit as i64)?;
         let rows = connection.rows_in(&mut tx, &choose, chosen).await?;
         let chosen: Vec<(Seq, i16, String)> = self.read(&rows, |row| {
@@ -134,7 +134,7 @@ impl DeadLetters for PostgresStore {
     }
 
     async fn discard(&self, filter: &DeadFilter, limit: usize, actor: &Actor) -> Result<usize, StoreError> {
-        let sql = filtered(self.connection.tables(), include_str!("dead_discard.sql"));
+        let sql = filtered(self.connection.tables(), filter, include_str!("dead_discard.sql"));
         let arguments = arguments!(in arguments(filter)?; limit as i64, &actor.by, &actor.why)?;
         let row = self.connection.row(&sql, arguments).await?;
         self.counted(&row)
@@ -164,11 +164,14 @@ impl PostgresStore {
     }
 }
 
-fn filtered(tables: &Tables, sql: &str) -> Sql {
-    statement(
-        tables,
-        &sql.replace("{filter}", include_str!("dead_filter.sql").trim_end()),
-    )
+/// Ids are looked up by their index; the rest is compared letter by letter.
+fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
+    let ids = match filter.ids.is_empty() {
+        true => "$1::uuid[] is null",
+        false => "d.id = any($1::uuid[])",
+    };
+    let filter = include_str!("dead_filter.sql").trim_end().replace("{ids}", ids);
+    statement(tables, &sql.replace("{filter}", &filter))
 }
 
 /// As `dead_filter.sql` takes them.

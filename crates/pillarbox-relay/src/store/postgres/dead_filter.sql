@@ -1,4 +1,4 @@
-($1::uuid[] is null or d.id = any($1))
+{ids}
 and ($2::text is null or d.fingerprint = $2)
 and ($3::text is null or d.topic = $3)
 and ($4::text is null or starts_with(d.topic, $4))
