@@ -78,3 +78,103 @@ async fn chosen(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<Uu
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+
+    use async_trait::async_trait;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        dead::{DeadDetails, DeadGroup, DeadLetter, Touched},
+        event::Seq,
+        settlement::DeadReason,
+    };
+
+    /// Events that die again as soon as they are replayed: their letters are always open. Counts how often each went.
+    struct Hopeless(Mutex<BTreeMap<Seq, u32>>);
+
+    fn letter(seq: Seq) -> DeadLetter {
+        DeadLetter {
+            id: Uuid::from_u128(seq.unsigned_abs().into()),
+            seq,
+            topic: "t".into(),
+            key: "k".into(),
+            event_type: "T".into(),
+            reason: DeadReason::PermanentFailure,
+            error: "no".into(),
+            attempts: 1,
+            sink: None,
+            relay: String::new(),
+            fingerprint: String::new(),
+            died_at: Timestamp::UNIX_EPOCH,
+            state: DeadState::Open,
+        }
+    }
+
+    #[async_trait]
+    impl DeadLetters for Hopeless {
+        async fn list(
+            &self,
+            _: &DeadFilter,
+            _: Option<DeadState>,
+            before: Option<Seq>,
+            count: usize,
+        ) -> Result<Vec<DeadLetter>, StoreError> {
+            let letters = self.0.lock().unwrap();
+            let below = letters.range(..before.unwrap_or(Seq::MAX));
+            Ok(below.rev().take(count).map(|(&seq, _)| letter(seq)).collect())
+        }
+
+        async fn replay(
+            &self,
+            filter: &DeadFilter,
+            limit: usize,
+            _: ReplayAs,
+            _: &Actor,
+        ) -> Result<usize, StoreError> {
+            let mut letters = self.0.lock().unwrap();
+            let wanted = |seq: Seq| filter.ids.is_empty() || filter.ids.contains(&letter(seq).id);
+            let chosen = letters.iter_mut().filter(|(seq, _)| wanted(**seq)).take(limit);
+            let mut count = 0;
+            for (seq, times) in chosen {
+                *times += 1;
+                assert_eq!(*times, 1, "{seq} was replayed again");
+                count += 1;
+            }
+            Ok(count)
+        }
+
+        async fn groups(&self, _: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
+            unreachable!()
+        }
+        async fn show(&self, _: Uuid) -> Result<Option<DeadDetails>, StoreError> {
+            unreachable!()
+        }
+        async fn touched(&self, _: &DeadFilter) -> Result<Touched, StoreError> {
+            unreachable!()
+        }
+        async fn discard(&self, _: &DeadFilter, _: usize, _: &Actor) -> Result<usize, StoreError> {
+            unreachable!()
+        }
+        async fn expire(&self, _: Duration, _: usize) -> Result<usize, StoreError> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_dies_again_at_once_is_replayed_once() {
+        for count in [0, 1, CHUNK, 2 * CHUNK + 100] {
+            let letters = Hopeless(Mutex::new((0..count as Seq).map(|seq| (seq, 0)).collect()));
+            let actor = Actor {
+                by: "x".into(),
+                why: None,
+            };
+            let done = replay_all(&letters, &DeadFilter::default(), ReplayAs::Same, &actor).await;
+            assert_eq!(done.unwrap(), count);
+            assert!(letters.0.lock().unwrap().values().all(|times| *times == 1));
+        }
+    }
+}
