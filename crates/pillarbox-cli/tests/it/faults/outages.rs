@@ -8,7 +8,7 @@ use pillarbox_testkit::{
     torture::Campaign,
 };
 
-use super::harness::{Config, Load, Producer, STREAM, Scene, messages};
+use super::harness::{Config, Load, Producer, STREAM, Scene, messages, read_stream};
 
 /// Waits until so many more events are published than there are now: things move.
 async fn moves(scene: &Scene) {
@@ -270,5 +270,58 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
         let before = last.insert(key.clone(), number);
         assert!(before < Some(number), "{key}: {number} after {before:?}");
     }
+    relay.stop().await;
+}
+
+/// Every way a network can go wrong, one after the other, each as long as the budget gives. The campaign of a quarter of
+/// an hour has NATS away for three minutes and its replies dropped for as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn torture_the_network_to_nats_goes_wrong_under_load() {
+    let campaign = Campaign::begin("the_network_to_nats_goes_wrong_under_load");
+    let (Some(nats), Some(postgres)) = (Nats::start().await, postgres().await) else {
+        return;
+    };
+    let proxy = Proxy::start(([127, 0, 0, 1], nats.port()).into()).await;
+    let direct = Config::new(&postgres.database().await, &nats.url());
+    let mut config = Config::new(&direct.database, &format!("nats://{}", proxy.address()));
+    config.publish_timeout_ms = 1_000;
+    let scene = Scene::with(config);
+    scene.prepare().await;
+    let load = Load::start(&scene, campaign.seed());
+    let relay = scene.relay("relay").await;
+    moves(&scene).await;
+    let faults = [
+        Fault::Refuse,
+        Fault::DropReplies,
+        Fault::BlackHole,
+        Fault::Reset,
+        Fault::Pause,
+    ];
+    let mut worst = Duration::ZERO;
+    let published = "select count(*) from outbox_events where status = 'published'";
+    for fault in faults {
+        proxy.set(fault).await;
+        tokio::time::sleep(campaign.budget() / faults.len() as u32).await;
+        let before = scene.count(published).await;
+        proxy.set(Fault::Pass).await;
+        let back = std::time::Instant::now();
+        scene.until(published, |events| events > before).await;
+        println!(
+            "{fault:?}: the first delivery {:.1} s after",
+            back.elapsed().as_secs_f64()
+        );
+        worst = worst.max(back.elapsed());
+        moves(&scene).await;
+    }
+    load.stop().await;
+    scene.settled().await;
+    read_stream(&direct.nats, STREAM, &scene.ledger).await;
+    let verdict = scene.ledger.verdict();
+    assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
+    assert_nobody_was_charged(&scene).await;
+    println!(
+        "{verdict}; the longest wait after a fault {:.1} s",
+        worst.as_secs_f64()
+    );
     relay.stop().await;
 }
