@@ -13,7 +13,6 @@ mod yardstick;
 
 use anyhow::Result;
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{arena::Arena, events::Maker};
 use crate::output::{Answer, Context};
@@ -76,16 +75,4 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let answer = result?;
     closed?;
     Ok(answer)
-}
-
-/// A bar on stderr, on a terminal only.
-fn progress(context: &Context, what: &str, total: u64) -> ProgressBar {
-    if context.json || !context.terminal {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{msg:>12} {bar:40} {human_pos} of {human_len}, {per_sec}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total)
-        .with_style(style)
-        .with_message(what.to_owned())
 }

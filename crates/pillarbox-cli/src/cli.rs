@@ -80,6 +80,7 @@ pub(crate) enum Command {
     Enqueue(Box<command::enqueue::Args>),
     Status(command::status::Args),
     Tail(command::tail::Args),
+    Dead(Box<command::dead::Args>),
     Streams(command::streams::Args),
     Config(command::config::Args),
     Bench(bench::Args),

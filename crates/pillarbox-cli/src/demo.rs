@@ -141,7 +141,7 @@ impl Stage {
             Err(_) => http::bind(SocketAddr::new(listen.ip(), 0)).await?,
         };
         let address = listener.local_addr()?;
-        let api = Arc::new(http::Api::new(open.admin, sink.http_stream.clone(), true));
+        let api = Arc::new(http::Api::new(&open, sink.http_stream.clone(), true));
         let server = http::serve(listener, api.clone());
         let relay = Relay {
             store: open.store,

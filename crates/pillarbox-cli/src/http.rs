@@ -1,7 +1,9 @@
 //! The HTTP API and the first page. Loopback only: access by token comes later.
 
 mod connections;
+pub(crate) mod dead;
 mod health;
+mod problem;
 mod status;
 mod stream;
 
@@ -20,6 +22,8 @@ use axum::{
     routing::get,
 };
 use pillarbox_relay::{
+    connect::OpenStore,
+    dead::DeadLetters,
     engine::Progress,
     sink::http_stream::HttpStream,
     store::{Admin, RelayId},
@@ -33,8 +37,10 @@ const STREAM_CLIENTS_MAX: usize = 100;
 /// What the handlers share.
 pub(crate) struct Api {
     admin: Arc<dyn Admin>,
+    dead_letters: Arc<dyn DeadLetters>,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
+    replay_allowed: bool,
     relay: OnceLock<(RelayId, Arc<Progress>)>,
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
@@ -42,15 +48,25 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn new(admin: Arc<dyn Admin>, hub: Option<Arc<HttpStream>>, health_checks: bool) -> Self {
+    pub(crate) fn new(open: &OpenStore, hub: Option<Arc<HttpStream>>, health_checks: bool) -> Self {
         Self {
-            admin,
+            admin: open.admin.clone(),
+            dead_letters: open.dead_letters.clone(),
             hub,
             health_checks,
+            replay_allowed: true,
             relay: OnceLock::new(),
             store_status: status::Cache::default(),
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
             closing: CancellationToken::new(),
+        }
+    }
+
+    /// Whether dead events may be sent again.
+    pub(crate) fn replay_allowed(self, replay_allowed: bool) -> Self {
+        Self {
+            replay_allowed,
+            ..self
         }
     }
 
@@ -105,7 +121,8 @@ fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new()
         .route("/", get(page))
         .route("/v1/stream", get(stream::handler))
-        .route("/v1/status", get(status::handler));
+        .route("/v1/status", get(status::handler))
+        .merge(dead::router());
     if api.health_checks {
         router = router
             .route("/livez", get(health::live))

@@ -3,10 +3,12 @@
 use std::{
     io::{self, IsTerminal, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
 use owo_colors::OwoColorize;
 use pillarbox_relay::{
     connect::{self, OpenStore},
@@ -137,6 +139,29 @@ pub(crate) fn table(header: &[&str]) -> Table {
         table.set_header(header.iter().copied());
     }
     table
+}
+
+/// A bar on stderr, on a terminal only.
+pub(crate) fn progress(context: &Context, what: &str, total: u64) -> ProgressBar {
+    if context.json || !context.terminal {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:>12} {bar:40} {human_pos} of {human_len}, {per_sec}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total)
+        .with_style(style)
+        .with_message(what.to_owned())
+}
+
+/// `0.4 s`, `12 s`, `3 min`, `5 h`, `4 d`: to a person the first digits are enough.
+pub(crate) fn span(age: Duration) -> String {
+    match age.as_secs() {
+        0..10 => format!("{:.1} s", age.as_secs_f64()),
+        seconds @ 10..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
 }
 
 /// A line on stderr. That nobody reads it is no reason to fail.

@@ -6,6 +6,7 @@ use pillarbox::table::Tables;
 use url::Url;
 
 use crate::{
+    dead::DeadLetters,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
     store::{Admin, Store, StoreError, StoreErrorKind},
 };
@@ -46,6 +47,7 @@ pub struct OpenStore {
     pub kind: &'static str,
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
+    pub dead_letters: Arc<dyn DeadLetters>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -57,7 +59,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
             Ok(OpenStore {
                 kind: "postgres",
                 store: store.clone(),
-                admin: store,
+                admin: store.clone(),
+                dead_letters: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -66,7 +69,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
             Ok(OpenStore {
                 kind: "sqlite",
                 store: store.clone(),
-                admin: store,
+                admin: store.clone(),
+                dead_letters: store,
             })
         }
         other => Err(StoreError::new(

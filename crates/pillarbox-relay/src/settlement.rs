@@ -1,10 +1,14 @@
 //! What became of events: what the engine asks a store to write down.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-use crate::event::{Lane, Seq};
+use crate::{
+    dead::fingerprint,
+    event::{Lane, Seq},
+};
 
 /// One batch of results. The store writes it whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,7 +40,7 @@ pub struct Failed {
     pub parked: Parked,
     /// With the one just counted.
     pub attempts: u32,
-    pub error: String,
+    pub failure: FailedTry,
     pub retry_in: Duration,
 }
 
@@ -54,11 +58,24 @@ pub struct Dead {
     pub key: Option<String>,
     pub attempts: u32,
     pub reason: DeadReason,
+    pub failure: FailedTry,
+    /// Whether it was this try that killed it, and not a look at it beforehand.
+    pub tried: bool,
+}
+
+/// What people read of a failure later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedTry {
     pub error: String,
+    /// Where the event was to go; `None` when it never came so far.
+    pub sink: Option<Arc<str>>,
+    /// The relay's name.
+    pub relay: Arc<str>,
 }
 
 /// Why an event is dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DeadReason {
     MaxRetriesExceeded,
     PoisonMessage,
@@ -68,6 +85,20 @@ pub enum DeadReason {
 }
 
 impl DeadReason {
+    pub const ALL: [Self; 5] = [
+        Self::MaxRetriesExceeded,
+        Self::PoisonMessage,
+        Self::SchemaValidationFailed,
+        Self::ProcessingTimeout,
+        Self::PermanentFailure,
+    ];
+
+    /// As stored; what is unknown was permanent at any rate.
+    pub fn from_stored(text: &str) -> Self {
+        let known = Self::ALL.into_iter().find(|reason| reason.as_str() == text);
+        known.unwrap_or(Self::PermanentFailure)
+    }
+
     /// As stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -77,6 +108,13 @@ impl DeadReason {
             Self::ProcessingTimeout => "processing_timeout",
             Self::PermanentFailure => "permanent_failure",
         }
+    }
+}
+
+impl Dead {
+    /// The same for the same failure of other events.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(self.reason, self.failure.sink.as_deref(), &self.failure.error)
     }
 }
 

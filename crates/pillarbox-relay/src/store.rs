@@ -122,7 +122,8 @@ pub struct Capabilities {
 pub trait Store: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
 
-    /// Is the outbox there and of this version? [`StoreErrorKind::NotMigrated`] otherwise.
+    /// Is the outbox there and of this version? [`StoreErrorKind::NotMigrated`] otherwise;
+    /// [`StoreErrorKind::Misconfigured`] when `migrate` can't help.
     async fn check(&self) -> Result<(), StoreError>;
 
     /// Says that the relay lives for `ttl` from now on, renews the lanes given (those whose epoch still matches), and

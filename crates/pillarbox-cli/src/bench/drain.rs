@@ -9,13 +9,12 @@ use super::{
     Shape,
     arena::Arena,
     events::Maker,
-    progress,
     receive::{self, Receiver},
     relays::Relays,
     report::{self, Report},
     yardstick,
 };
-use crate::output::{Answer, Context};
+use crate::output::{Answer, Context, progress};
 
 /// Events written in one transaction when the backlog is made.
 const LOAD_BATCH: usize = 1_000;

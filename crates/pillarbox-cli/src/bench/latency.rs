@@ -18,12 +18,11 @@ use super::{
     Shape,
     arena::Arena,
     events::Check,
-    progress,
     receive::Receiver,
     relays::Relays,
     report::{self, Latency, Report},
 };
-use crate::output::{Answer, Context};
+use crate::output::{Answer, Context, progress};
 
 /// The first events warm connections and caches; they are checked, and not timed.
 const WARM_UP: Duration = Duration::from_secs(2);

@@ -1,5 +1,6 @@
 //! `pillarbox run`
 
+mod retention;
 mod sinks;
 mod summary;
 mod wait;
@@ -58,7 +59,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     } else {
         let listener = http::bind(settings.listen).await?;
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
-        let api = Arc::new(http::Api::new(open.admin.clone(), hub, settings.health_checks));
+        let api = Arc::new(
+            http::Api::new(&open, hub, settings.health_checks)
+                .replay_allowed(settings.dead_letters.replay_allowed),
+        );
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
         Some((http::serve(listener, api.clone()), api))
     };
@@ -95,6 +99,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         api.relay_started(id, progress.clone());
     }
     say_started(&settings, context);
+    let retention = settings
+        .dead_letters
+        .retention
+        .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
     let stop = relay.stopper();
     let mut finished = std::pin::pin!(relay.finished());
     let ended: Result<(), RelayError> = tokio::select! {
@@ -105,6 +113,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
             finished.await
         }
     };
+    if let Some(retention) = retention {
+        retention.abort();
+    }
     if let Some((server, api)) = server {
         api.close();
         server.stop().await;

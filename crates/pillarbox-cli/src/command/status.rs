@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pillarbox_relay::store::admin::StoreStatus;
 
-use crate::output::{Answer, Context, open_store, store_error, table};
+use crate::output::{Answer, Context, open_store, span, store_error, table};
 
 /// Show how the outbox stands: what waits, what failed, what is dead, who relays
 ///
@@ -60,7 +60,7 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
         }
     };
     let mut counts = table(&[]);
-    let oldest = status.oldest_age.map_or_else(|| "-".to_owned(), age);
+    let oldest = status.oldest_age.map_or_else(|| "-".to_owned(), span);
     for (name, value, meaning) in [
         (
             "pending",
@@ -90,21 +90,10 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
         relays.add_row([
             relay.name.clone(),
             relay.lanes.to_string(),
-            format!("{} ago", age(relay.last_seen)),
+            format!("{} ago", span(relay.last_seen)),
             relay.id.to_string(),
         ]);
     }
     text.push_str(&relays.trim_fmt());
     text
-}
-
-/// `0.4 s`, `12 s`, `3 min`, `5 h`, `4 d`: to a person the first digits are enough.
-fn age(age: Duration) -> String {
-    match age.as_secs() {
-        0..10 => format!("{:.1} s", age.as_secs_f64()),
-        seconds @ 10..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
 }

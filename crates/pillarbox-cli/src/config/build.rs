@@ -28,6 +28,14 @@ pub(crate) struct Settings {
     pub limits: Limits,
     pub listen: SocketAddr,
     pub health_checks: bool,
+    pub dead_letters: DeadLetterSettings,
+}
+
+#[derive(Clone)]
+pub(crate) struct DeadLetterSettings {
+    /// How long they are kept; `None` for ever.
+    pub retention: Option<Duration>,
+    pub replay_allowed: bool,
 }
 
 #[derive(Clone)]
@@ -57,6 +65,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
             ),
         ));
     }
+    let days = outbox.dlq.dlq_retention_days;
     let (Some(database), Some(routes), true) = (database, routes, problems.is_empty()) else {
         return Err(problems);
     };
@@ -72,6 +81,10 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         relay,
         listen: outbox.http.listen,
         health_checks: outbox.monitoring.enable_health_checks,
+        dead_letters: DeadLetterSettings {
+            retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
+            replay_allowed: outbox.dlq.enable_manual_replay,
+        },
     })
 }
 
@@ -102,18 +115,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             "dlq.dlq_notification_enabled",
             dlq.dlq_notification_enabled,
             "telling somebody of a dead letter",
-            "set it to false",
-        ),
-        (
-            "dlq.dlq_retention_days",
-            dlq.dlq_retention_days.is_some(),
-            "deleting old dead letters",
-            "leave it out: they are kept",
-        ),
-        (
-            "dlq.enable_manual_replay",
-            dlq.enable_manual_replay,
-            "replaying dead letters",
             "set it to false",
         ),
         (

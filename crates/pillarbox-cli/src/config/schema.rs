@@ -158,9 +158,9 @@ pub(crate) struct Dlq {
     pub auto_dlq_after_max_retries: bool,
     /// Not built yet: leave it off.
     pub dlq_notification_enabled: bool,
-    /// Not built yet: dead letters are kept.
-    pub dlq_retention_days: Option<u32>,
-    /// Not built yet: leave it off.
+    /// Dead letters are dropped after so many days, whether somebody looked at them or not; 0 keeps them for ever.
+    pub dlq_retention_days: u32,
+    /// Whether `pillarbox dead replay` and the HTTP API may send dead events again.
     pub enable_manual_replay: bool,
 }
 
@@ -255,8 +255,8 @@ impl Default for Dlq {
         Self {
             auto_dlq_after_max_retries: true,
             dlq_notification_enabled: false,
-            dlq_retention_days: None,
-            enable_manual_replay: false,
+            dlq_retention_days: 30,
+            enable_manual_replay: true,
         }
     }
 }

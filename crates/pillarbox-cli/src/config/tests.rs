@@ -25,7 +25,7 @@ outbox:
   dlq:
     auto_dlq_after_max_retries: true
     dlq_notification_enabled: false
-    dlq_retention_days:
+    dlq_retention_days: 7
     enable_manual_replay: false
   validation:
     enable_schema_validation: false
@@ -71,8 +71,6 @@ fn what_is_not_built_is_refused_and_never_ignored() {
         ("publisher", "enable_wal_integration: true"),
         ("dlq", "auto_dlq_after_max_retries: false"),
         ("dlq", "dlq_notification_enabled: true"),
-        ("dlq", "dlq_retention_days: 30"),
-        ("dlq", "enable_manual_replay: true"),
         ("validation", "enable_schema_validation: true"),
         ("validation", "enable_business_rule_validation: true"),
         ("validation", "schema_registry_url: http://127.0.0.1"),

@@ -31,7 +31,7 @@ pub(super) async fn live(
     let mut rng = StdRng::seed_from_u64(options.seed);
     let mut desks: Vec<Desk> = sinks
         .into_iter()
-        .map(|(name, sink)| Desk::new(name, sink))
+        .map(|(name, sink)| Desk::new(name, sink, options.name.as_str().into()))
         .collect();
     let mut tenancy = Tenancy::new(context.store.clone(), relay, options.name.clone(), options.lease);
     let mut patience = Patience::default();

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     retry::RetryPolicy,
+    settlement::FailedTry,
     sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
     verdict::{SinkHealth, Verdict, attempts_max, judge},
 };
@@ -21,6 +22,8 @@ const PROBE_FIRST: Duration = Duration::from_millis(100);
 const PROBE_MAX: Duration = Duration::from_secs(1);
 /// A sink that answers when asked and yet takes nothing, this often in a row, is up: the events are at fault.
 const TRIALS: u32 = 3;
+/// What was found so holds for this long: else each batch of a topic that nobody takes would be tried anew.
+const TRIALS_HOLD: Duration = Duration::from_secs(5);
 /// A sink owes an answer within its own timeout. This ends the wait for one that breaks that promise.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
@@ -28,10 +31,14 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 pub(super) struct Desk {
     pub(super) name: Arc<str>,
     pub(super) sink: Arc<dyn Sink>,
+    /// The name of the relay that has it.
+    relay: Arc<str>,
     state: State,
     pub(super) in_flight: usize,
     /// Batches in a row that got no answer although the sink answered when asked.
     trials: u32,
+    /// Until when it counts as up although it takes nothing.
+    up_until: Option<Instant>,
 }
 
 enum State {
@@ -48,14 +55,20 @@ enum State {
 }
 
 impl Desk {
-    pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>) -> Self {
+    pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>, relay: Arc<str>) -> Self {
         Self {
             name,
             sink,
+            relay,
             state: State::Up,
             in_flight: 0,
             trials: 0,
+            up_until: None,
         }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.state, State::Down { .. })
     }
 
     /// How many batches may be in flight.
@@ -131,7 +144,11 @@ impl Desk {
             "a sink returns one outcome for each event"
         );
         let took_some = outcomes.contains(&Outcome::Delivered);
-        let health = if took_some || self.trials >= TRIALS {
+        if self.trials >= TRIALS {
+            self.up_until = Some(Instant::now() + TRIALS_HOLD);
+        }
+        let up = self.up_until.is_some_and(|until| Instant::now() < until);
+        let health = if took_some || up {
             SinkHealth::Answers
         } else {
             SinkHealth::Silent
@@ -151,12 +168,12 @@ impl Desk {
                             Resolution::Returned
                         }
                         Verdict::Retry => Resolution::Retry {
-                            error: error.message,
+                            failure: self.failed(error),
                             retry_in: policy.delay(attempts, retry, rng.random()),
                         },
                         Verdict::Reject(reason) => Resolution::Dead {
                             reason,
-                            error: error.message,
+                            failure: self.failed(error),
                         },
                         Verdict::Stop => return Err(error),
                     }
@@ -176,12 +193,21 @@ impl Desk {
         Ok(resolved)
     }
 
+    fn failed(&self, error: SinkError) -> FailedTry {
+        FailedTry {
+            error: error.message,
+            sink: Some(self.name.clone()),
+            relay: self.relay.clone(),
+        }
+    }
+
     fn pause(&mut self, error: SinkError, progress: &Progress) {
         match self.state {
             State::Down { .. } => return,
             State::Trial => self.trials += 1,
             State::Up => self.trials = 0,
         }
+        self.up_until = None;
         tracing::warn!(
             sink = &*self.name,
             why = error.message,

@@ -10,6 +10,8 @@ pub(super) struct Tally {
     next: u64,
     /// How far the store was decided when the latest page came.
     decided: Seq,
+    /// Something was dropped unsettled: the low mark stays here, and pages are of no more interest.
+    frozen: Option<Seq>,
 }
 
 struct Page {
@@ -26,7 +28,18 @@ impl Tally {
             pages: VecDeque::new(),
             next: 0,
             decided: low_mark,
+            frozen: None,
         }
+    }
+
+    /// From now on the low mark stays where it is: what is read is not all kept.
+    pub(super) fn freeze(&mut self) {
+        self.frozen = Some(self.low_mark());
+        self.pages.clear();
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
     }
 
     pub(super) fn open(&mut self, seqs: impl Iterator<Item = Seq>, decided: Seq) -> u64 {
@@ -34,6 +47,9 @@ impl Tally {
         let number = self.next;
         self.next += 1;
         self.decided = self.decided.max(decided);
+        if self.is_frozen() {
+            return number;
+        }
         if let Some(&first) = seqs.iter().min() {
             let unsettled = seqs.len();
             self.pages.push_back(Page {
@@ -48,6 +64,9 @@ impl Tally {
 
     /// One event of the page is settled.
     pub(super) fn settled(&mut self, page: u64) {
+        if self.is_frozen() {
+            return;
+        }
         let at = self.pages.partition_point(|p| p.number < page);
         let Some(found) = self.pages.get_mut(at).filter(|p| p.number == page) else {
             debug_assert!(false, "a page is closed by its last event");
@@ -71,6 +90,9 @@ impl Tally {
     }
 
     pub(super) fn low_mark(&self) -> Seq {
+        if let Some(frozen) = self.frozen {
+            return frozen;
+        }
         let open = self.pages.iter().map(|page| page.first - 1).min();
         open.map_or(self.decided, |open| open.min(self.decided))
     }
@@ -98,6 +120,18 @@ mod tests {
         assert!(tally.contains(20) && !tally.contains(15));
         tally.settled(late);
         assert_eq!(tally.low_mark(), 18);
+    }
+
+    #[test]
+    fn a_frozen_mark_stays() {
+        let mut tally = Tally::new(0);
+        let first = tally.open([5, 6].into_iter(), 10);
+        tally.freeze();
+        let second = tally.open([11].into_iter(), 20);
+        for page in [first, first, second] {
+            tally.settled(page);
+        }
+        assert_eq!(tally.low_mark(), 4);
     }
 
     #[test]

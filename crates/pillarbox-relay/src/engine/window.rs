@@ -4,6 +4,7 @@
 //! Of one key at most one event (at an ordered sink: one batch's) is in flight. A key with a failing event is *blocked*: its
 //! later events are held, that is, written into the side table, until the store says that the key is free.
 
+mod aside;
 mod entry;
 mod key;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use pillarbox::lane::key_hash;
 
 pub(super) use self::entry::{Entry, Resolution, Settling};
 use self::{
+    aside::Aside,
     entry::Receipt,
     key::{KeyId, KeyMap},
 };
@@ -39,6 +41,8 @@ pub(super) struct Window {
     parked_keys: HashMap<KeyId, usize>,
     pages: Tally,
     settling: Settling,
+    /// What a sink that is away would fill the window with.
+    aside: Aside,
     /// On their way into the side table, unless their key comes free before that.
     to_hold: Vec<Entry>,
     events: usize,
@@ -53,6 +57,7 @@ impl Window {
     ) -> Self {
         Self {
             ready: ordered.iter().map(|_| VecDeque::new()).collect(),
+            aside: Aside::new(ordered.len()),
             ordered,
             keys: KeyMap::default(),
             blocked: blocked.into_iter().collect(),
@@ -94,6 +99,9 @@ impl Window {
 
     /// An event from discovery, in its order.
     pub(super) fn admit(&mut self, entry: Entry) {
+        if self.aside.has(entry.key) {
+            return;
+        }
         self.count_in(&entry);
         if self.blocked.contains(&entry.key) {
             self.to_hold.push(entry);
@@ -132,7 +140,14 @@ impl Window {
         // All the key has here waits to be written down, perhaps as a failure that this answer does not know of: to
         // go on behind it would be to overtake it. The store is asked again after the writing.
         let stale = self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
-        if stale || !self.parked.insert(entry.event.seq) {
+        // The store keeps it, and returns it again.
+        if self.aside.is_closed(entry.sink) {
+            if !delayed {
+                self.aside.add(entry.key);
+            }
+            return;
+        }
+        if stale || self.aside.has(entry.key) || !self.parked.insert(entry.event.seq) {
             return;
         }
         *self.parked_keys.entry(entry.key).or_default() += 1;
@@ -183,24 +198,25 @@ impl Window {
                     self.settling.settlement.published_parked.push(entry.to_parked());
                 }
                 Resolution::Delivered => self.settling.settlement.published.push(entry.event.seq),
-                Resolution::Retry { error, retry_in } => {
+                Resolution::Retry { failure, retry_in } => {
                     self.blocked.insert(entry.key);
                     failed.push(entry.key);
                     let attempts = entry.event.attempts + 1;
                     self.settling.settlement.failed.push(Failed {
                         parked: entry.to_parked(),
                         attempts,
-                        error,
+                        failure,
                         retry_in,
                     });
                 }
-                Resolution::Dead { reason, error } => self.settling.settlement.dead.push(Dead {
+                Resolution::Dead { reason, failure } => self.settling.settlement.dead.push(Dead {
                     seq: entry.event.seq,
                     lane: entry.event.lane,
                     key: entry.is_parked().then(|| entry.event.event.key().to_owned()),
                     attempts: entry.event.attempts + 1,
                     reason,
-                    error,
+                    failure,
+                    tried: true,
                 }),
             }
             self.settling.receipts.push(entry.receipt());
@@ -273,6 +289,7 @@ impl Window {
     fn enqueue(&mut self, entry: Entry) {
         match self.keys.get_mut(&entry.key) {
             Some(waiting) => waiting.push_back(entry),
+            None if self.aside.is_closed(entry.sink) || self.aside.has(entry.key) => self.put_aside(entry),
             None => {
                 self.keys.insert(entry.key, VecDeque::new());
                 self.ready[entry.sink].push_back(entry);
@@ -312,10 +329,50 @@ impl Window {
             return;
         };
         match waiting.pop_front() {
+            Some(next) if self.aside.is_closed(next.sink) => {
+                let behind = self.keys.remove(&key).unwrap_or_default();
+                self.put_aside(next);
+                behind.into_iter().for_each(|entry| self.put_aside(entry));
+            }
             Some(next) => self.ready[next.sink].push_back(next),
             None => {
                 self.keys.remove(&key);
             }
+        }
+    }
+
+    /// Drops what waits for this sink, and until the window's end whatever comes for it, with everything behind it in
+    /// its keys: the store has it, and the low mark stays below it.
+    pub(super) fn close(&mut self, sink: usize) {
+        self.pages.freeze();
+        self.aside.close(sink);
+        for entry in std::mem::take(&mut self.ready[sink]) {
+            let behind = self.keys.remove(&entry.key).unwrap_or_default();
+            self.put_aside(entry);
+            behind.into_iter().for_each(|entry| self.put_aside(entry));
+        }
+    }
+
+    pub(super) fn is_closed(&self, sink: usize) -> bool {
+        self.aside.is_closed(sink)
+    }
+
+    /// Whether it may still read on: what it has dropped must be remembered by its keys.
+    pub(super) fn can_read_on(&self) -> bool {
+        self.aside.has_room()
+    }
+
+    /// Whether everything read is here or settled.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.pages.is_frozen()
+    }
+
+    fn put_aside(&mut self, entry: Entry) {
+        self.aside.add(entry.key);
+        self.events -= 1;
+        self.bytes -= entry.event.bytes();
+        if entry.is_parked() {
+            self.forget_parked(entry.event.seq, entry.key);
         }
     }
 

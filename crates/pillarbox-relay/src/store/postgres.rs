@@ -1,10 +1,12 @@
 //! PostgreSQL: discovery by snapshot cursor, HOT settling, leased lanes, a side table for what waits.
 //!
 //! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
-//! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`admin`] answers people.
+//! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`admin`] and [`dead`] answer
+//! people.
 
 mod admin;
 mod connection;
+mod dead;
 mod discover;
 mod error;
 mod lanes;
@@ -18,7 +20,10 @@ mod settle;
 mod snapshot;
 
 #[doc(hidden)]
-pub use self::connection::PLANS;
+pub use self::{
+    connection::PLANS,
+    settle::{BY_RANGE, BY_SEQ},
+};
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

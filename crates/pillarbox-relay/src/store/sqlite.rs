@@ -2,10 +2,12 @@
 //! own transactions while the relay reads.
 //!
 //! The parts follow an event: [`discover`] finds it, [`settle`] writes down what became of it, [`park`] knows what waits;
-//! [`lanes`] says who may, [`wake`] when to look, [`admin`] answers people. [`connection`] is what they stand on.
+//! [`lanes`] says who may, [`wake`] when to look; [`admin`] and [`dead`] answer people. [`connection`] is what they stand
+//! on.
 
 mod admin;
 mod connection;
+mod dead;
 mod discover;
 mod lanes;
 mod park;

@@ -36,6 +36,11 @@ impl StoreHarness for Harness {
         Arc::new(self.0.clone())
     }
 
+    /// It is for the simulation, where nobody looks at them.
+    fn dead_letters(&self) -> Option<Arc<dyn pillarbox_relay::dead::DeadLetters>> {
+        None
+    }
+
     async fn begin(&self) -> Box<dyn OpenTransaction> {
         Box::new(Open(self.0.begin()))
     }

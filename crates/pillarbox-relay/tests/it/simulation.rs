@@ -1,4 +1,4 @@
-//! The engine over a store and a sink in memory, with time that passes only when everybody waits: thousands of
+//! The engine over a store and two sinks in memory, with time that passes only when everybody waits: thousands of
 //! histories, each from a seed, with crashes, outages, lost answers and late commits. A failure prints its seed:
 //! `PILLARBOX_SEED=… cargo test -p pillarbox-relay --test it simulation` runs that one again.
 
@@ -15,7 +15,7 @@ use std::{
 use pillarbox_relay::{
     Options, Relay, RelayHandle, Sink,
     retry::RetryPolicy,
-    route::Routes,
+    route::{Pattern, Route, Routes},
     store::memory::{MemoryStore, Status},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -68,28 +68,35 @@ fn history(seed: u64) {
     runtime.block_on(async {
         let mut rng = StdRng::seed_from_u64(seed);
         let store = MemoryStore::default();
-        let broker = Broker::new(&mut rng);
+        let near = Broker::new(&mut rng);
+        let far = near.beside(&mut rng);
+        let brokers = [near, far];
         let workload = tokio::spawn(workload::run(store.clone(), StdRng::seed_from_u64(rng.random())));
-        trouble(&store, &broker, &mut rng).await;
+        trouble(&store, &brokers, &mut rng).await;
         let rolled_back = workload.await.unwrap();
-        let relay = start(&store, &broker, &mut rng);
-        peace(&store, &broker).await;
+        let relay = start(&store, &brokers, &mut rng);
+        peace(&store, &brokers).await;
         relay.stop().await.unwrap();
         Oracle {
             rows: store.rows(),
-            seen: broker.stored(),
+            seen: brokers[0].stored(),
             rolled_back,
         }
         .check();
     });
 }
 
-fn start(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) -> RelayHandle {
-    let sink: Arc<dyn Sink> = Arc::new(broker.clone());
+fn start(store: &MemoryStore, brokers: &[Broker; 2], rng: &mut StdRng) -> RelayHandle {
+    let [near, far] = brokers.clone().map(|broker| Arc::new(broker) as Arc<dyn Sink>);
+    let route = |topic: &str, sink: &str| Route {
+        topic: Pattern::new(topic).unwrap(),
+        sink: sink.into(),
+        stream: None,
+    };
     Relay {
         store: Arc::new(store.clone()),
-        sinks: BTreeMap::from([("sim".into(), sink)]),
-        routes: Routes::to_one("sim"),
+        sinks: BTreeMap::from([("near".into(), near), ("far".into(), far)]),
+        routes: Routes::new(vec![route("near.>", "near"), route("far.>", "far")]),
         options: Options {
             batch_events_max: rng.random_range(1..12),
             publishers_max: rng.random_range(1..5),
@@ -107,12 +114,12 @@ fn start(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) -> RelayHandle 
 }
 
 /// Relays start, stop and crash while the store and the broker come and go.
-async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
-    let mut relays = vec![start(store, broker, rng)];
+async fn trouble(store: &MemoryStore, brokers: &[Broker; 2], rng: &mut StdRng) {
+    let mut relays = vec![start(store, brokers, rng)];
     for _ in 0..rng.random_range(5..30) {
         tokio::time::sleep(Duration::from_millis(rng.random_range(1..2_000))).await;
         match rng.random_range(0..9) {
-            0 | 1 if relays.len() < 3 => relays.push(start(store, broker, rng)),
+            0 | 1 if relays.len() < 3 => relays.push(start(store, brokers, rng)),
             2 if !relays.is_empty() => {
                 let at = rng.random_range(0..relays.len());
                 relays.swap_remove(at).abort();
@@ -123,9 +130,9 @@ async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
                 tokio::spawn(relays.swap_remove(at).stop());
             }
             4 => store.set_away(rng.random()),
-            5 => broker.set_away(rng.random()),
+            5 => brokers[rng.random_range(0..2)].set_away(rng.random()),
             7 => store.set_stalled(rng.random()),
-            6 => broker.set_loss(if rng.random() {
+            6 => brokers[rng.random_range(0..2)].set_loss(if rng.random() {
                 rng.random_range(0.0..0.5)
             } else {
                 0.0
@@ -135,8 +142,10 @@ async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
     }
     store.set_away(false);
     store.set_stalled(false);
-    broker.set_away(false);
-    broker.set_loss(0.0);
+    for broker in brokers {
+        broker.set_away(false);
+        broker.set_loss(0.0);
+    }
     for relay in relays {
         if rng.random() {
             relay.abort();
@@ -147,14 +156,14 @@ async fn trouble(store: &MemoryStore, broker: &Broker, rng: &mut StdRng) {
 }
 
 /// Waits until every committed event is published or dead.
-async fn peace(store: &MemoryStore, broker: &Broker) {
+async fn peace(store: &MemoryStore, brokers: &[Broker; 2]) {
     let settled = async {
         loop {
             let rows = store.rows();
             if rows
                 .iter()
                 .all(|row| matches!(row.status, Status::Published | Status::Dead))
-                && broker.is_quiet()
+                && brokers.iter().all(Broker::is_quiet)
             {
                 return;
             }

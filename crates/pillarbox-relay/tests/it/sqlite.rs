@@ -99,6 +99,37 @@ async fn an_address_without_a_shareable_file_is_refused() {
     assert!(connect::store(&options).is_err(), "SQLite has no schemas");
 }
 
+#[tokio::test]
+async fn an_outbox_of_an_earlier_version_is_left_as_it_is() {
+    let harness = SqliteHarness::new().await;
+    for statement in [
+        "drop table outbox_events_dead",
+        "drop table outbox_events_recoveries",
+        "create table outbox_events_dead (seq integer primary key, id text not null) strict",
+        "update outbox_events_meta set value = '1' where name = 'schema_version'",
+    ] {
+        sqlx::query(statement)
+            .execute(&harness.application)
+            .await
+            .unwrap();
+    }
+    let (store, admin) = (&harness.store.store, &harness.store.admin);
+    for error in [
+        store.check().await.unwrap_err(),
+        admin.migrate().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
+        assert!(error.to_string().contains("version 1"), "{error}");
+        assert!(error.to_string().contains("make a new one"), "{error}");
+    }
+    // As a shell would run it that goes on after an error.
+    for statement in admin.migration_sql().split(";\n") {
+        let statement = sqlx::AssertSqlSafe(statement.to_owned());
+        let _ = sqlx::raw_sql(statement).execute(&harness.application).await;
+    }
+    assert!(store.check().await.is_err(), "the version was not written over");
+}
+
 fn open(url: &str) -> Arc<dyn Store> {
     connect::store(&DatabaseOptions::new(url)).unwrap().store
 }

@@ -10,6 +10,7 @@
 
 pub mod administration;
 pub mod discovery;
+pub mod dying;
 pub mod enqueueing;
 pub mod lanes;
 pub mod limits;
@@ -22,7 +23,10 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
-use pillarbox_relay::store::{Admin, Store};
+use pillarbox_relay::{
+    dead::DeadLetters,
+    store::{Admin, Store},
+};
 use uuid::Uuid;
 
 /// One fresh, migrated outbox, and the ways into it that an application or an operator has.
@@ -34,6 +38,9 @@ pub trait StoreHarness: Send + Sync {
     fn another(&self) -> Arc<dyn Store>;
 
     fn admin(&self) -> Arc<dyn Admin>;
+
+    /// `None`: nobody looks at this store's dead letters.
+    fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>>;
 
     /// A transaction of the application's.
     async fn begin(&self) -> Box<dyn OpenTransaction>;
@@ -146,6 +153,20 @@ fn list() -> Vec<(&'static str, Check)> {
         releasing::a_death_frees_the_key_too,
         releasing::an_earlier_event_that_comes_late_goes_first,
         releasing::a_head_that_fails_again_keeps_the_others_waiting,
+        dying::a_dead_letter_tells_everything,
+        dying::only_the_latest_failures_are_kept,
+        dying::what_died_untried_has_no_failure,
+        dying::the_same_failure_is_one_group,
+        dying::a_filter_chooses,
+        dying::letters_are_listed_the_latest_first,
+        dying::a_replayed_event_is_tried_again_in_order,
+        dying::what_waits_in_the_side_table_waits_behind_a_replayed_event,
+        dying::a_replayed_event_can_die_again,
+        dying::a_replay_as_new_is_a_linked_copy,
+        dying::a_discarded_letter_is_done_with,
+        dying::settling_a_death_again_opens_no_letter,
+        dying::an_action_takes_the_oldest_up_to_its_limit,
+        dying::old_letters_expire,
         lanes::no_two_relays_hold_a_lane,
         lanes::relays_taking_at_the_same_time_never_overlap,
         lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,

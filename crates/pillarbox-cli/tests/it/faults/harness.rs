@@ -34,6 +34,9 @@ pub(super) struct Config {
     pub lease_ms: u64,
     pub publish_timeout_ms: u64,
     pub pooler: bool,
+    pub window_events_max: u32,
+    /// A second NATS, as the sink `far`.
+    pub far: Option<String>,
     /// YAML lists in one line.
     pub routes: String,
     pub streams: String,
@@ -47,23 +50,31 @@ impl Config {
             lease_ms: 5_000,
             publish_timeout_ms: 5_000,
             pooler: false,
+            window_events_max: 4_000,
+            far: None,
             routes: format!("[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}]"),
             streams: format!("[{{ name: {STREAM}, subjects: ['orders.>'] }}]"),
         }
     }
 
     fn yaml(&self) -> String {
+        let far = self
+            .far
+            .as_ref()
+            .map(|url| format!("    far: {{ url: '{url}' }}\n"));
         format!(
-            "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n  \
-             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {} }}\n  \
+            "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
+             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {} }}\n  \
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n",
             self.database,
             self.pooler,
             self.nats,
             self.publish_timeout_ms,
+            far.unwrap_or_default(),
             self.routes,
             self.streams,
-            self.lease_ms
+            self.lease_ms,
+            self.window_events_max
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Servers that are restarted, away or deaf.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use pillarbox_testkit::{
     proxy::{Fault, Proxy},
@@ -205,4 +205,70 @@ async fn a_relay_that_waits_for_its_database_stops_when_asked() {
         "it took {:?}",
         asked.elapsed()
     );
+}
+
+/// One of two sinks is away, with more events for it than a relay keeps in memory: the other goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
+    let Some(mut far) = Nats::start().await else {
+        return;
+    };
+    let url = far.url();
+    let Some((scene, _nats)) = Scene::start(|config| {
+        config.window_events_max = 400;
+        config.far = Some(url);
+        config.routes = format!(
+            "[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}, {{ topic: 'far.>', sink: far, stream: FAR }}]"
+        );
+        config.streams = format!(
+            "[{{ name: {STREAM}, subjects: ['orders.>'], sink: events }}, {{ name: FAR, subjects: ['far.>'], sink: far }}]"
+        );
+    })
+    .await
+    else {
+        return;
+    };
+    // Each event says its number; of one key they rise.
+    let write = async |topic: &str, keys: &str, first: i64, last: i64| {
+        let sql = "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload)
+                   select $1, 'Placed', 'order', $2 || n % 20, n::text from generate_series($3, $4) n";
+        let query = sqlx::query(sql).bind(topic).bind(keys).bind(first).bind(last);
+        query.execute(&scene.pool).await.unwrap();
+    };
+    far.stop().await;
+    let relay = scene.relay("relay").await;
+    write("far.placed", "far-", 1, 2_000).await;
+    // Keys that have something at the far one wait with it; all others go on.
+    write("orders.placed", "far-", 2_001, 2_100).await;
+    write("orders.placed", "near-", 1, 2_000).await;
+    let published = "select count(*) from outbox_events where status = 'published'";
+    scene.until(published, |events| events == 2_000).await;
+    write("orders.placed", "near-", 2_001, 2_500).await;
+    scene.until(published, |events| events == 2_500).await;
+    let waiting = "select count(*) from outbox_events where status = 'pending' and attempts = 0";
+    assert_eq!(
+        scene.count(waiting).await,
+        2_100,
+        "nothing is charged or given up"
+    );
+
+    far.start_again().await;
+    scene.until(published, |events| events == 4_600).await;
+    let mut arrived = Vec::new();
+    for (nats, stream, count) in [(&far.url(), "FAR", 2_000), (&scene.config.nats, STREAM, 2_600)] {
+        let stored = messages(nats, stream).await;
+        assert_eq!(stored.len(), count, "{stream}");
+        arrived.extend(stored.into_iter().map(|message| {
+            let key = message.headers.as_ref().unwrap().get("Pillarbox-Key").unwrap();
+            let number: u64 = std::str::from_utf8(&message.payload).unwrap().parse().unwrap();
+            (message.info().unwrap().published, key.to_string(), number)
+        }));
+    }
+    arrived.sort_by_key(|(at, ..)| *at);
+    let mut last: HashMap<String, u64> = HashMap::new();
+    for (_, key, number) in arrived {
+        let before = last.insert(key.clone(), number);
+        assert!(before < Some(number), "{key}: {number} after {before:?}");
+    }
+    relay.stop().await;
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::{super::window::Entry, DUE_INTERVAL, Tenure};
 use crate::{
     event::{StoredEvent, Unreadable},
-    settlement::{Dead, DeadReason},
+    settlement::{Dead, DeadReason, FailedTry},
     store::{Due, Page},
 };
 
@@ -30,7 +30,8 @@ impl Tenure<'_> {
 
     fn admit(&mut self, event: StoredEvent, page: u64, now: Timestamp) {
         let Some((sink, stream)) = self.context.destination(&event) else {
-            self.window.admit_dead(no_route(&event, None), Some(page));
+            let dead = self.no_route(&event, None);
+            self.window.admit_dead(dead, Some(page));
             return;
         };
         let later = event.event.available_at.filter(|&at| at > now);
@@ -51,7 +52,8 @@ impl Tenure<'_> {
                 }
                 None => {
                     let key = due.event.event.key().to_owned();
-                    self.window.admit_dead(no_route(&due.event, Some(key)), None);
+                    let dead = self.no_route(&due.event, Some(key));
+                    self.window.admit_dead(dead, None);
                 }
             }
         }
@@ -77,7 +79,8 @@ impl Tenure<'_> {
                 key: None,
                 attempts: 0,
                 reason: DeadReason::PoisonMessage,
-                error: row.problem,
+                failure: self.untried(row.problem),
+                tried: false,
             };
             self.window.admit_dead(dead, page);
         }
@@ -89,7 +92,7 @@ impl Tenure<'_> {
             .into_iter()
             .filter(|event| !self.window.may_hold(event.seq))
             .collect();
-        if missed.is_empty() || self.ending.is_some() {
+        if missed.is_empty() || self.ending.is_some() || !self.window.is_whole() {
             return;
         }
         tracing::error!(
@@ -104,18 +107,28 @@ impl Tenure<'_> {
             ..Page::default()
         });
     }
-}
 
-fn no_route(event: &StoredEvent, key: Option<String>) -> Dead {
-    Dead {
-        seq: event.seq,
-        lane: event.lane,
-        key,
-        attempts: event.attempts,
-        reason: DeadReason::PermanentFailure,
-        error: format!(
+    fn no_route(&self, event: &StoredEvent, key: Option<String>) -> Dead {
+        let error = format!(
             "no route takes the topic `{}`: add one to `routes`, then replay the event",
             event.event.topic
-        ),
+        );
+        Dead {
+            seq: event.seq,
+            lane: event.lane,
+            key,
+            attempts: event.attempts,
+            reason: DeadReason::PermanentFailure,
+            failure: self.untried(error),
+            tried: false,
+        }
+    }
+
+    fn untried(&self, error: String) -> FailedTry {
+        FailedTry {
+            error,
+            sink: None,
+            relay: self.context.options.name.as_str().into(),
+        }
     }
 }

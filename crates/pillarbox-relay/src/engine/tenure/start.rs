@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{publish, publish::Desk, sweep},
-    Done, SETTLE_EVENTS, SETTLE_LINGER, Tenure,
+    Done, End, SETTLE_EVENTS, SETTLE_LINGER, Tenure,
 };
 use crate::store::PageLimit;
 
@@ -18,6 +18,7 @@ impl Tenure<'_> {
             self.jobs.spawn(async move { Done::Beat(beat.await) });
         }
         if self.ending.is_none() {
+            self.close_what_is_away();
             self.start_publishing();
             self.start_checks();
             self.ask_for_more();
@@ -52,6 +53,36 @@ impl Tenure<'_> {
         }
     }
 
+    /// A sink that is away must not fill the window, or the others would wait with it. What it leaves to the store is
+    /// read again by the tenure that begins when it is back. With one sink the table is the better buffer.
+    fn close_what_is_away(&mut self) {
+        let full = !self.has_room();
+        let others_work = self.desks.iter().any(|desk| !desk.is_down());
+        for (index, desk) in self.desks.iter().enumerate() {
+            let away = desk.is_down() && desk.in_flight == 0;
+            if away && full && others_work && self.window.has_ready(index) {
+                tracing::info!(
+                    sink = &*desk.name,
+                    "leaving its events in the store until it is back: others go on"
+                );
+                self.window.close(index);
+            }
+        }
+        let back = |(index, desk): (usize, &Desk)| self.window.is_closed(index) && !desk.is_down();
+        if self.desks.iter().enumerate().any(back) {
+            self.end(End::Regroup { surplus: 0 });
+        }
+    }
+
+    /// For a good page.
+    fn has_room(&self) -> bool {
+        let options = &self.context.options;
+        let (events, bytes) = self.window.load();
+        let room = options.window_events_max.saturating_sub(events);
+        let room_bytes = options.window_bytes_max.saturating_sub(bytes);
+        room * 4 >= options.window_events_max && room_bytes * 4 >= options.window_bytes_max
+    }
+
     fn start_checks(&mut self) {
         let now = Instant::now();
         for (index, desk) in self.desks.iter_mut().enumerate() {
@@ -70,13 +101,12 @@ impl Tenure<'_> {
     /// Reads on when there is room for a good page; else the table is the buffer.
     fn ask_for_more(&mut self) {
         let options = &self.context.options;
-        let (events, bytes) = self.window.load();
-        let room = options.window_events_max.saturating_sub(events);
-        let room_bytes = options.window_bytes_max.saturating_sub(bytes);
-        if room * 4 >= options.window_events_max && room_bytes * 4 >= options.window_bytes_max {
+        if self.has_room() && self.window.can_read_on() {
+            let (events, bytes) = self.window.load();
+            let room = options.window_events_max.saturating_sub(events);
             self.discovery.ask(PageLimit {
                 events: room.min(options.page_events_max()),
-                ..self.limit(room_bytes)
+                ..self.limit(options.window_bytes_max.saturating_sub(bytes))
             });
         }
     }
@@ -146,7 +176,8 @@ impl Tenure<'_> {
     }
 
     fn start_sweep(&mut self) {
-        if self.sweep.start() {
+        // What was left to the store is no news.
+        if self.window.is_whole() && self.sweep.start() {
             let mut lanes = self.held.to_vec();
             let low_mark = self.window.low_mark();
             lanes

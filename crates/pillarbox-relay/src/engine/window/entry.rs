@@ -7,7 +7,7 @@ use pillarbox::lane::key_hash;
 use super::key::KeyId;
 use crate::{
     event::{Seq, StoredEvent},
-    settlement::{DeadReason, Parked, Settlement},
+    settlement::{DeadReason, FailedTry, Parked, Settlement},
 };
 
 /// An event in the window.
@@ -27,12 +27,12 @@ pub(in crate::engine) struct Entry {
 pub(in crate::engine) enum Resolution {
     Delivered,
     Retry {
-        error: String,
+        failure: FailedTry,
         retry_in: Duration,
     },
     Dead {
         reason: DeadReason,
-        error: String,
+        failure: FailedTry,
     },
     /// Not charged: it goes out again, before the later ones of its key.
     Returned,

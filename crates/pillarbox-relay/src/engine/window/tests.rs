@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     event::StoredEvent,
-    settlement::{DeadReason, Settlement},
+    settlement::{DeadReason, FailedTry, Settlement},
 };
 
 fn stored(seq: Seq, key: &str) -> StoredEvent {
@@ -48,9 +48,17 @@ fn all(batch: Vec<Entry>, resolution: Resolution) -> Vec<(Entry, Resolution)> {
         .collect()
 }
 
+fn failure(error: &str) -> FailedTry {
+    FailedTry {
+        error: error.into(),
+        sink: Some("sink".into()),
+        relay: "relay".into(),
+    }
+}
+
 fn retry() -> Resolution {
     Resolution::Retry {
-        error: "no".into(),
+        failure: failure("no"),
         retry_in: Duration::from_secs(1),
     }
 }
@@ -120,7 +128,7 @@ fn a_death_lets_its_key_go_on() {
         batch,
         Resolution::Dead {
             reason: DeadReason::PoisonMessage,
-            error: "bad".into(),
+            failure: failure("bad"),
         },
     ));
     assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
@@ -179,6 +187,66 @@ fn an_old_answer_about_the_side_table_overtakes_nothing() {
     assert!(window.has_ready(0));
 }
 
+/// Admits events 1, 2, … with these keys and sinks as one page.
+fn admit_to(window: &mut Window, first: Seq, entries: &[(&str, usize)]) {
+    let last = first + entries.len() as Seq - 1;
+    let page = window.open_page(first..=last, last);
+    for (seq, (key, sink)) in (first..).zip(entries) {
+        window.admit(Entry::new(stored(seq, key), *sink, None, Some(page)));
+    }
+}
+
+#[test]
+fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
+    let mut window = Window::new(vec![false, false], [], 0);
+    admit_to(
+        &mut window,
+        1,
+        &[("a", 0), ("b", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 0)],
+    );
+    let in_flight = window.take_batch(0, 1);
+    assert_eq!(seqs(&in_flight), [1]);
+    window.close(1);
+    // b is dropped whole: its first event is for the closed sink. a is in flight, c has one that may go out.
+    assert_eq!(window.load().0, 4);
+    assert!(!window.has_ready(1));
+    let next = window.take_batch(0, 10);
+    assert_eq!(seqs(&next), [4]);
+    window.complete(all(in_flight, Resolution::Delivered));
+    window.complete(all(next, Resolution::Delivered));
+    // Behind c's first one comes one for the closed sink: it and the rest of c are left as well.
+    assert!(!window.has_ready(0));
+    settle(&mut window, &[]);
+    assert_eq!(window.load(), (0, 0));
+
+    admit_to(
+        &mut window,
+        7,
+        &[("b", 0), ("c", 0), ("d", 1), ("d", 0), ("e", 0)],
+    );
+    assert_eq!(
+        seqs(&window.take_batch(0, 10)),
+        [11],
+        "only what has nothing left behind"
+    );
+    assert_eq!(
+        window.low_mark(),
+        0,
+        "what was left behind is read again from here"
+    );
+    assert!(!window.is_whole());
+}
+
+#[test]
+fn what_waits_in_the_side_table_for_a_closed_sink_is_not_overtaken() {
+    let mut window = Window::new(vec![false, false], [], 0);
+    window.close(1);
+    let parked = |seq, sink| Entry::new(stored(seq, "a"), sink, None, None);
+    window.admit_parked(parked(1, 1), false);
+    window.admit_parked(parked(2, 0), false);
+    assert!(!window.has_ready(0) && window.load().0 == 0);
+}
+
 proptest! {
     /// Whatever the answers: of each key the deliveries are in order, at most one is in flight, every event ends in
     /// exactly one place, and an empty window is really empty.
@@ -207,7 +275,7 @@ proptest! {
                     _ if failed.contains(&entry.key) => Resolution::Returned,
                     0 => retry(),
                     1 if rounds < 1_000 => Resolution::Returned,
-                    2 => Resolution::Dead { reason: DeadReason::PoisonMessage, error: "bad".into() },
+                    2 => Resolution::Dead { reason: DeadReason::PoisonMessage, failure: failure("bad") },
                     _ => Resolution::Delivered,
                 };
                 match resolution {

@@ -34,7 +34,7 @@ impl World {
         for failed in &settlement.failed {
             if let Some(row) = self.mark(failed.parked.seq, Status::Failed) {
                 row.stored.attempts = failed.attempts;
-                row.last_error = Some(failed.error.clone());
+                row.last_error = Some(failed.failure.error.clone());
                 self.park(&failed.parked, Some(Instant::now() + failed.retry_in), false);
             }
         }
@@ -53,7 +53,7 @@ impl World {
         for dead in &settlement.dead {
             if let Some(row) = self.mark(dead.seq, Status::Dead) {
                 row.stored.attempts = dead.attempts;
-                row.last_error = Some(dead.error.clone());
+                row.last_error = Some(dead.failure.error.clone());
                 row.dead_reason = Some(dead.reason);
             }
             // A row that could not be read dies without telling its key: the side table knows it.

@@ -15,7 +15,7 @@ parked as (
     join {events} e on e.seq = p.seq
 )
 select pending.n, parked.failed, parked.held, parked.delayed,
-       (select count(*) from {dead}),
+       (select count(*) from {dead} where state = 'open'),
        (extract(epoch from clock_timestamp() - least(pending.oldest, parked.oldest)) * 1000000)::bigint,
        (select count(*) from {events_lanes} l join {events_leases} s on s.lane = l.lane
         where l.owner is not null and s.lease_until > now())

@@ -182,11 +182,15 @@ pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError>
 
 /// Puts arguments together; encoding these types can't fail, and when it does the statement says so.
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => {{
+    ($($value:expr),* $(,)?) => {
+        $crate::store::postgres::connection::arguments!(in sqlx::postgres::PgArguments::default(); $($value),*)
+    };
+    // Behind others.
+    (in $before:expr; $($value:expr),* $(,)?) => {{
         #[allow(unused_imports)]
         use sqlx::Arguments as _;
         #[allow(unused_mut)]
-        let mut arguments = sqlx::postgres::PgArguments::default();
+        let mut arguments: sqlx::postgres::PgArguments = $before;
         #[allow(unused_mut)]
         let mut added: Result<(), sqlx::error::BoxDynError> = Ok(());
         $( added = added.and_then(|()| arguments.add($value)); )*

@@ -10,7 +10,7 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What this build reads and writes.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {
@@ -45,7 +45,8 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .script_in(&mut tx, tables.render(include_str!("schema.sql")))
         .await?;
     connection.commit(tx).await?;
-    let beside = ["parked", "lanes", "leases", "relays", "meta"].map(|suffix| tables.beside(suffix));
+    let beside =
+        ["parked", "lanes", "leases", "relays", "recoveries", "meta"].map(|suffix| tables.beside(suffix));
     Ok([tables.events(), tables.dead()]
         .into_iter()
         .chain(beside)

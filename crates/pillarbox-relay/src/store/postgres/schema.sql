@@ -1,4 +1,4 @@
--- The outbox, version 1. Every statement can be run again and then changes nothing.
+-- The outbox, version 2. Every statement can be run again and then changes nothing.
 --
 -- An application's role needs: insert and select on {events}, select on {events_asleep}.
 -- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
@@ -62,7 +62,9 @@ create table if not exists {events_parked} (
     lane    smallint not null,
     key     text not null,
     state   text not null constraint {index_parked_state} check (state in ('failed', 'held', 'delayed')),
-    due_at  timestamptz
+    due_at  timestamptz,
+    -- The latest failures: error, sink, relay, at.
+    failures jsonb not null default '[]'
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 create index if not exists {index_parked_key} on {events_parked} (lane, key, seq);
 create index if not exists {index_parked_due} on {events_parked} (lane, due_at) where due_at is not null;
@@ -92,17 +94,39 @@ create table if not exists {events_relays} (
     expires_at  timestamptz not null
 ) with (fillfactor = 25);
 
+-- What died, why, and what became of it. The event itself stays in the main table.
 create table if not exists {dead} (
-    seq         bigint primary key,
-    id          uuid not null,
-    topic       text not null,
-    key         text not null,
-    event_type  text not null,
-    reason      text not null,
-    error       text not null,
-    attempts    integer not null,
-    died_at     timestamptz not null default now()
+    seq          bigint primary key,
+    id           uuid not null,
+    topic        text not null,
+    key          text not null,
+    event_type   text not null,
+    reason       text not null,
+    error        text not null,
+    attempts     integer not null,
+    sink         text,
+    relay        text not null default '',
+    fingerprint  text not null default '',
+    failures     jsonb not null default '[]',
+    died_at      timestamptz not null default now(),
+    state        text not null default 'open'
+                 constraint {index_dead_state} check (state in ('open', 'replayed', 'discarded'))
 );
+create index if not exists {index_dead_id} on {dead} (id);
+create index if not exists {index_dead_open} on {dead} (seq) where state = 'open';
+create index if not exists {index_dead_died} on {dead} (died_at);
+
+-- What people did about dead letters.
+create table if not exists {events_recoveries} (
+    n       bigint generated always as identity primary key,
+    seq     bigint not null,
+    action  text not null constraint {index_recoveries_action} check (action in ('replayed', 'discarded')),
+    at      timestamptz not null default now(),
+    by      text not null,
+    why     text,
+    new_id  uuid
+);
+create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
 -- The second until which a relay sleeps and wants waking by NOTIFY. A sequence, because it is changed in place: a row
 -- would leave dead versions that every insert of an event would step over while a long transaction is open.
@@ -115,4 +139,4 @@ create table if not exists {events_meta} (
     system_identifier  bigint not null
 );
 insert into {events_meta} (version, system_identifier)
-select 1, system_identifier from pg_control_system() on conflict do nothing;
+select 2, system_identifier from pg_control_system() on conflict do nothing;

@@ -1,22 +1,36 @@
--- Events that will never be delivered: dead in the main table, a letter in the dead one, gone from the side table.
--- Primary keys find all three; locks the rows.
--- $1 seqs  $2 attempts  $3 reasons  $4 errors
-with written as (
+-- Events that will never be delivered: dead in the main table, an open letter in the dead one with the latest failures,
+-- gone from the side table. Primary keys find all three; locks the rows.
+-- $1 seqs  $2 attempts  $3 reasons  $4 failures  $5 whether the last of them was a try  $6 fingerprints
+with gone as (
+    delete from {events_parked} p
+    where p.seq = any($1::bigint[])
+    returning p.seq, p.lane, p.key, p.failures
+),
+written as (
     update {events} e
     set status = 'dead',
         attempts = d.attempts,
-        last_error = d.error,
+        last_error = d.failure ->> 'error',
         first_attempt_at = case when d.attempts > 0 then coalesce(e.first_attempt_at, now()) end,
         last_attempt_at = case when d.attempts > e.attempts then now() else e.last_attempt_at end
-    from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) d (seq, attempts, reason, error)
+    from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]::jsonb[], $5::boolean[], $6::text[])
+         d (seq, attempts, reason, failure, tried, fingerprint)
     where e.seq = d.seq
       and e.status in ('pending', 'failed', 'held', 'delayed')
     returning e.seq, e.id, e.topic, coalesce(e.partition_key, e.aggregate_id) as key, e.event_type,
-              d.reason, d.error, d.attempts
+              d.attempts, d.reason, d.failure, d.tried, d.fingerprint
 ),
 letters as (
-    insert into {dead} (seq, id, topic, key, event_type, reason, error, attempts)
-    select seq, id, topic, key, event_type, reason, error, attempts from written
-    on conflict (seq) do nothing
+    insert into {dead} (seq, id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures)
+    select w.seq, w.id, w.topic, w.key, w.event_type, w.reason, w.failure ->> 'error', w.attempts, w.failure ->> 'sink',
+           w.failure ->> 'relay', w.fingerprint,
+           case when jsonb_array_length(g.failures) < 20 then g.failures else coalesce(g.failures - 0, '[]') end
+               || case when w.tried then jsonb_build_array(w.failure || jsonb_build_object('at', now())) else '[]' end
+    from written w
+    left join gone g on g.seq = w.seq
+    on conflict (seq) do update
+    set state = 'open', reason = excluded.reason, error = excluded.error, attempts = excluded.attempts,
+        sink = excluded.sink, relay = excluded.relay, fingerprint = excluded.fingerprint,
+        failures = excluded.failures, died_at = excluded.died_at
 )
-delete from {events_parked} p where p.seq = any($1::bigint[]) returning p.lane, p.key
+select lane, key from gone

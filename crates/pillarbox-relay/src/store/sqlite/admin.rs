@@ -16,7 +16,7 @@ use crate::store::{
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
-const VERSION: &str = "1";
+const VERSION: u32 = 2;
 
 #[async_trait]
 impl Admin for SqliteStore {
@@ -38,7 +38,7 @@ impl Admin for SqliteStore {
         let found = version(at, &mut *tx).await;
         let table = at.tables.name();
         match found {
-            Ok(Some(version)) if version == VERSION => {
+            Ok(Some(version)) if is_ours(&version) => {
                 return Ok(vec![format!(
                     "the outbox `{table}` is up to date (version {VERSION})"
                 )]);
@@ -139,7 +139,7 @@ impl Admin for SqliteStore {
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
-        Some(version) if version == VERSION => Ok(()),
+        Some(version) if is_ours(&version) => Ok(()),
         Some(version) => Err(other_version(table, &version)),
         None => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
@@ -158,11 +158,22 @@ where
         .map_err(|e| at.error(e))
 }
 
+fn is_ours(version: &str) -> bool {
+    version.parse() == Ok(VERSION)
+}
+
+/// No migration leads from it to this one.
 fn other_version(table: &str, version: &str) -> StoreError {
+    let what_to_do = match version.parse::<u32>() {
+        Ok(earlier) if earlier < VERSION => {
+            "which was made before the first release and can't be brought up to date: make a new one, in another file or under another name in `outbox.database.table`"
+        }
+        _ => "use the pillarbox that made it, or a later one",
+    };
     StoreError::new(
-        StoreErrorKind::NotMigrated,
+        StoreErrorKind::Misconfigured,
         format!(
-            "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: use the pillarbox that made it, or a later one"
+            "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: {what_to_do}"
         ),
     )
 }

@@ -1,9 +1,26 @@
--- Writes the dead letters of events that were just marked dead. Served by the primary keys of both tables.
-insert into {dead} (seq, id, reason, error, attempts, died_at, topic, key, event_type)
+-- Writes the open letters of events that are about to be marked dead, with the latest 20 failures: before they leave the
+-- side table, which knows the earlier ones. Served by the primary keys of all three tables.
+insert into {dead} (
+    seq, id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at
+)
 select
-    e.seq, e.id, d.value ->> 'reason', d.value ->> 'error', d.value ->> 'attempts', ?1, e.topic,
-    coalesce(e.partition_key, e.aggregate_id), e.event_type
+    e.seq, lower(e.id), e.topic, coalesce(e.partition_key, e.aggregate_id), e.event_type, d.value ->> 'reason',
+    d.value ->> '$.failure.error', d.value ->> 'attempts', d.value ->> '$.failure.sink', d.value ->> '$.failure.relay',
+    d.value ->> 'fingerprint',
+    iif(
+        d.value ->> 'tried',
+        json_insert(
+            iif(json_array_length(p.failures) >= 20, json_remove(p.failures, '$[0]'), coalesce(p.failures, '[]')),
+            '$[#]', json(d.value -> 'failure')
+        ),
+        coalesce(p.failures, '[]')
+    ),
+    ?1
 from json_each(?2) as d
 join {events} as e on e.seq = d.value ->> 'seq'
-where e.status = 'dead'
-on conflict (seq) do nothing
+left join {events_parked} as p on p.seq = e.seq
+where e.status not in ('published', 'dead')
+on conflict (seq) do update set
+    state = 'open', reason = excluded.reason, error = excluded.error, attempts = excluded.attempts,
+    sink = excluded.sink, relay = excluded.relay, fingerprint = excluded.fingerprint, failures = excluded.failures,
+    died_at = excluded.died_at

@@ -123,6 +123,10 @@ pub(super) fn now() -> i64 {
     Timestamp::now().as_microsecond()
 }
 
+pub(super) fn time(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
 pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
 }

@@ -1,8 +1,21 @@
--- Puts events into the side table, or changes what they wait for there. The main table's status, written just before in
--- the same transaction, tells which of them may wait at all. Served by both primary keys.
-insert into {events_parked} (seq, lane, key, state, due_at)
-select p.value ->> 'seq', p.value ->> 'lane', p.value ->> 'key', p.value ->> 'state', p.value ->> 'due_at'
-from json_each(?1) as p
-join {events} as e on e.seq = p.value ->> 'seq'
-where e.status = p.value ->> 'state'
-on conflict (seq) do update set state = excluded.state, due_at = excluded.due_at
+-- Puts events into the side table, or changes what they wait for there; one that failed remembers the latest 20 failures.
+-- The main table's status, written just before in the same transaction, tells which of them may wait at all. Served by
+-- both primary keys.
+insert into {events_parked} as p (seq, lane, key, state, due_at, failures)
+select
+    a.value ->> 'seq', a.value ->> 'lane', a.value ->> 'key', a.value ->> 'state', a.value ->> 'due_at',
+    iif(a.value -> 'failure' is null, '[]', json_array(json(a.value -> 'failure')))
+from json_each(?1) as a
+join {events} as e on e.seq = a.value ->> 'seq'
+where e.status = a.value ->> 'state'
+on conflict (seq) do update set
+    state = excluded.state,
+    due_at = excluded.due_at,
+    failures = iif(
+        excluded.failures = '[]',
+        p.failures,
+        json_insert(
+            iif(json_array_length(p.failures) < 20, p.failures, json_remove(p.failures, '$[0]')),
+            '$[#]', json(excluded.failures -> 0)
+        )
+    )

@@ -1,4 +1,4 @@
--- The outbox, schema version 1.
+-- The outbox, schema version 2.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
 -- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
@@ -43,7 +43,9 @@ create table if not exists {events_parked} (
     lane integer not null,
     key text not null,
     state text not null check (state in ('failed', 'held', 'delayed')),
-    due_at integer
+    due_at integer,
+    -- The latest failures, as a JSON list: error, sink, relay, at.
+    failures text not null default '[]'
 ) strict;
 
 create index if not exists {index_parked_due} on {events_parked} (due_at) where due_at is not null;
@@ -71,22 +73,45 @@ create table if not exists {events_relays} (
     expires_at integer not null
 ) strict;
 
+-- What died, why, and what became of it. The event itself stays in the main table.
 create table if not exists {dead} (
     seq integer primary key,
     id text not null,
+    topic text not null,
+    key text not null,
+    event_type text not null,
     reason text not null,
     error text not null,
     attempts integer not null,
+    sink text,
+    relay text not null default '',
+    fingerprint text not null default '',
+    failures text not null default '[]',
     died_at integer not null,
-    topic text not null,
-    key text not null,
-    event_type text not null
+    state text not null default 'open' check (state in ('open', 'replayed', 'discarded'))
 ) strict;
+
+create index if not exists {index_dead_id} on {dead} (id);
+create index if not exists {index_dead_open} on {dead} (seq) where state = 'open';
+create index if not exists {index_dead_died} on {dead} (died_at);
+
+-- What people did about dead letters.
+create table if not exists {events_recoveries} (
+    n integer primary key autoincrement,
+    seq integer not null,
+    action text not null check (action in ('replayed', 'discarded')),
+    at integer not null,
+    "by" text not null,
+    why text,
+    new_id text
+) strict;
+
+create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
 create table if not exists {events_meta} (
     name text primary key,
     value text not null
 ) strict;
 
-insert into {events_meta} (name, value) values ('schema_version', '1')
-on conflict (name) do update set value = excluded.value;
+-- Never over another version: the tables of that one were left as they are.
+insert into {events_meta} (name, value) values ('schema_version', '2') on conflict (name) do nothing;

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use sqlx::{SqlStr, Sqlite, Transaction};
 
 use super::{
-    connection::{Connections, micros, now},
+    connection::{Connections, micros, now, time},
     discover::{json as text, size},
 };
 use crate::{
+    dead::Failure,
     event::{Lane, Seq},
-    settlement::Settlement,
+    settlement::{FailedTry, Settlement},
     store::{HeldLane, Settled, StoreError},
 };
 
@@ -91,10 +92,10 @@ impl Fence {
     }
 }
 
-struct Batch<'a> {
-    at: &'a Connections,
-    tx: &'a mut Transaction<'static, Sqlite>,
-    now: i64,
+pub(super) struct Batch<'a> {
+    pub(super) at: &'a Connections,
+    pub(super) tx: &'a mut Transaction<'static, Sqlite>,
+    pub(super) now: i64,
 }
 
 impl Batch<'_> {
@@ -128,9 +129,10 @@ impl Batch<'_> {
         let aside = aside(settlement);
         self.plain(&sql.put_aside, &aside).await?;
         self.plain(&sql.park, &[failed, aside].concat()).await?;
-        let dead = dead(settlement);
-        self.timed(&sql.die, &dead).await?;
+        let dead = dead(settlement, self.now);
+        // Letters first: afterwards it can't be told which of these were dead before.
         self.timed(&sql.bury, &dead).await?;
+        self.timed(&sql.die, &dead).await?;
 
         let mut touched = keys(settlement);
         let leaving: Vec<Seq> = published
@@ -151,7 +153,7 @@ impl Batch<'_> {
     }
 
     /// Puts the keys in order again, and returns those that are free.
-    async fn release(
+    pub(super) async fn release(
         &mut self,
         touched: &BTreeSet<(Lane, String)>,
     ) -> Result<Vec<(Lane, String)>, StoreError> {
@@ -170,7 +172,7 @@ impl Batch<'_> {
             .map_err(|e| self.at.error(e))
     }
 
-    async fn plain(&mut self, sql: &SqlStr, rows: &[Value]) -> Result<(), StoreError> {
+    pub(super) async fn plain(&mut self, sql: &SqlStr, rows: &[Value]) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -183,7 +185,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    async fn timed(&mut self, sql: &SqlStr, rows: &[Value]) -> Result<(), StoreError> {
+    pub(super) async fn timed(&mut self, sql: &SqlStr, rows: &[Value]) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -201,7 +203,8 @@ fn failed(settlement: &Settlement, now: i64) -> Vec<Value> {
     let rows = settlement.failed.iter().map(|f| {
         json!({
             "seq": f.parked.seq, "lane": f.parked.lane, "key": f.parked.key, "state": "failed",
-            "due_at": now.saturating_add(micros(f.retry_in)), "attempts": f.attempts, "error": f.error,
+            "due_at": now.saturating_add(micros(f.retry_in)), "attempts": f.attempts,
+            "failure": failure(&f.failure, now),
         })
     });
     rows.collect()
@@ -221,11 +224,24 @@ fn aside(settlement: &Settlement) -> Vec<Value> {
     held.chain(delayed).collect()
 }
 
-fn dead(settlement: &Settlement) -> Vec<Value> {
-    let rows = settlement.dead.iter().map(
-        |d| json!({"seq": d.seq, "attempts": d.attempts, "reason": d.reason.as_str(), "error": d.error}),
-    );
+fn dead(settlement: &Settlement, now: i64) -> Vec<Value> {
+    let rows = settlement.dead.iter().map(|d| {
+        json!({
+            "seq": d.seq, "attempts": d.attempts, "reason": d.reason.as_str(), "failure": failure(&d.failure, now),
+            "tried": d.tried, "fingerprint": d.fingerprint(),
+        })
+    });
     rows.collect()
+}
+
+/// As it is kept. An error's text comes from outside, and SQLite's own tools end a text at a NUL.
+fn failure(failure: &FailedTry, now: i64) -> Failure {
+    Failure {
+        at: time(now),
+        error: failure.error.replace('\0', "\u{fffd}"),
+        sink: failure.sink.as_deref().map(str::to_owned),
+        relay: failure.relay.to_string(),
+    }
 }
 
 fn keys(settlement: &Settlement) -> BTreeSet<(Lane, String)> {

@@ -3,6 +3,9 @@
 use pillarbox::table::Tables;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+/// Which dead letters, for the statements that ask for it.
+const FILTER: &str = include_str!("dead_filter.sql");
+
 macro_rules! statements {
     ($($name:ident),+ $(,)?) => {
         pub(super) struct Statements { $(pub(super) $name: SqlStr),+ }
@@ -10,9 +13,8 @@ macro_rules! statements {
         impl Statements {
             pub(super) fn new(tables: &Tables) -> Self {
                 // Safe: `render` puts in only names it has checked and quoted.
-                Self {
-                    $($name: AssertSqlSafe(tables.render(include_str!(concat!(stringify!($name), ".sql")))).into_sql_str()),+
-                }
+                let sql = |text: &str| AssertSqlSafe(tables.render(&text.replace("{filter}", FILTER))).into_sql_str();
+                Self { $($name: sql(include_str!(concat!(stringify!($name), ".sql")))),+ }
             }
         }
     };
@@ -23,6 +25,20 @@ statements![
     bury,
     bury_relays,
     census,
+    dead_choose,
+    dead_copy,
+    dead_discard,
+    dead_expire,
+    dead_forget,
+    dead_groups,
+    dead_list,
+    dead_park,
+    dead_recoveries,
+    dead_replayed,
+    dead_revive,
+    dead_show,
+    dead_told,
+    dead_touched,
     die,
     due,
     fail,

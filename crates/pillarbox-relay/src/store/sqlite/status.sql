@@ -1,5 +1,5 @@
--- How the outbox stands. Walks the primary key from the lowest low mark, then the side table and the dead letters: what
--- is unsettled, never what was delivered long ago.
+-- How the outbox stands. Walks the primary key from the lowest low mark, then the side table and the index of open dead letters:
+-- what is unsettled, never what was delivered long ago.
 with pending as (
     select
         count(*) filter (where coalesce(available_at, 0) <= ?1) as ready,
@@ -19,7 +19,7 @@ parked as (
 )
 select
     pending.ready, parked.failed, parked.held, pending.later + parked.later,
-    (select count(*) from {dead}),
+    (select count(*) from {dead} where state = 'open'),
     (select count(*) from {events_lanes} where owner is not null and lease_until > ?1),
     min(coalesce(pending.oldest, parked.oldest), coalesce(parked.oldest, pending.oldest))
 from pending, parked

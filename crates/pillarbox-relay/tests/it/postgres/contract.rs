@@ -7,6 +7,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     Store,
     connect::DatabaseOptions,
+    dead::DeadLetters,
     store::{Admin, postgres::PostgresStore},
 };
 use pillarbox_testkit::{
@@ -44,6 +45,10 @@ impl StoreHarness for Harness {
 
     fn admin(&self) -> Arc<dyn Admin> {
         self.store.clone()
+    }
+
+    fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
+        Some(self.store.clone())
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

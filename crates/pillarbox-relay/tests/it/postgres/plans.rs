@@ -1,6 +1,9 @@
 //! Cost: settling is HOT, and the hot statements go by their indexes whatever the statistics say.
 
-use pillarbox_relay::{Settlement, Store, store::postgres::PLANS};
+use pillarbox_relay::{
+    Settlement, Store,
+    store::postgres::{BY_RANGE, BY_SEQ, PLANS},
+};
 use sqlx::{Connection, PgConnection};
 
 use super::{Place, drain, event, page, place};
@@ -79,6 +82,8 @@ async fn hot_statements_go_by_their_indexes() {
         "'{{{}}}'",
         (500..1500).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
     );
+    let epochs = format!("'{{{}}}'", vec!["0"; 256].join(","));
+    let settle = include_str!("../../../src/store/postgres/settle_published.sql");
     let statements = [
         (
             include_str!("../../../src/store/postgres/discover_page.sql"),
@@ -101,8 +106,13 @@ async fn hot_statements_go_by_their_indexes() {
             "outbox_events_txid",
         ),
         (
-            include_str!("../../../src/store/postgres/settle_published.sql"),
-            format!("{seqs}, '{{1,2}}', '{{1,1}}'"),
+            &settle.replace("{chosen}", BY_SEQ),
+            format!("{epochs}, {seqs}"),
+            "outbox_events_pkey",
+        ),
+        (
+            &settle.replace("{chosen}", BY_RANGE),
+            format!("{epochs}, 500, 755, {lanes}"),
             "outbox_events_pkey",
         ),
     ];

@@ -23,11 +23,17 @@ struct State {
     away: bool,
     /// How likely a message or its answer is lost.
     loss: f64,
-    stored: Vec<(Uuid, String)>,
-    ids: HashSet<Uuid>,
+    log: Arc<Mutex<Log>>,
     /// How often an event was refused so far.
     refusals: HashMap<Uuid, u32>,
     travelling: usize,
+}
+
+/// What arrived, in its order, each id once.
+#[derive(Default)]
+struct Log {
+    stored: Vec<(Uuid, String)>,
+    ids: HashSet<Uuid>,
 }
 
 /// What the event's payload asks the broker to do.
@@ -42,13 +48,21 @@ enum Temper {
 
 impl Broker {
     pub(crate) fn new(rng: &mut StdRng) -> Self {
+        Self::with_log(rng, Arc::default())
+    }
+
+    /// Another one, whose arrivals stand in the same log: a key's order holds across brokers.
+    pub(crate) fn beside(&self, rng: &mut StdRng) -> Self {
+        Self::with_log(rng, self.0.lock().unwrap().log.clone())
+    }
+
+    fn with_log(rng: &mut StdRng, log: Arc<Mutex<Log>>) -> Self {
         Self(Arc::new(Mutex::new(State {
             ordered: rng.random(),
             rng: StdRng::seed_from_u64(rng.random()),
             away: false,
             loss: 0.0,
-            stored: Vec::new(),
-            ids: HashSet::new(),
+            log,
             refusals: HashMap::new(),
             travelling: 0,
         })))
@@ -64,7 +78,7 @@ impl Broker {
 
     /// What is there, in its order, each id once.
     pub(crate) fn stored(&self) -> Vec<(Uuid, String)> {
-        self.0.lock().unwrap().stored.clone()
+        self.0.lock().unwrap().log.lock().unwrap().stored.clone()
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
@@ -90,8 +104,9 @@ impl Broker {
             }
             Temper::Good => {}
         }
-        if state.ids.insert(event.id) {
-            state.stored.push((event.id, event.key().to_owned()));
+        let log = &mut *state.log.lock().unwrap();
+        if log.ids.insert(event.id) {
+            log.stored.push((event.id, event.key().to_owned()));
         }
         (!lose).then_some(Ok(()))
     }

@@ -51,7 +51,8 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
             2 => "99".to_owned(),
             _ => "{}".to_owned(),
         };
-        let event = Event::new("sim.x", "X", "thing", format!("key-{key}")).payload(payload);
+        let topic = if rng.random_bool(0.3) { "far.x" } else { "near.x" };
+        let event = Event::new(topic, "X", "thing", format!("key-{key}")).payload(payload);
         written.push(event.id);
         if rng.random_bool(0.1) {
             assert!(transaction.enqueue(event.clone()));

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
+    dead::DeadLetters,
     store::{Admin, Store},
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
@@ -53,6 +54,10 @@ impl StoreHarness for SqliteHarness {
 
     fn admin(&self) -> Arc<dyn Admin> {
         self.store.admin.clone()
+    }
+
+    fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
+        Some(self.store.dead_letters.clone())
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

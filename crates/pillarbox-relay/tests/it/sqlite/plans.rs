@@ -5,7 +5,9 @@ use pillarbox::table::Tables;
 use super::harness::SqliteHarness;
 
 async fn plan(harness: &SqliteHarness, sql: &str) -> String {
-    let sql = format!("explain query plan {}", Tables::default().render(sql));
+    let filter = include_str!("../../../src/store/sqlite/dead_filter.sql");
+    let sql = Tables::default().render(&sql.replace("{filter}", filter));
+    let sql = format!("explain query plan {sql}");
     let rows: Vec<(i64, i64, i64, String)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
         .fetch_all(&harness.application)
         .await
@@ -68,5 +70,60 @@ async fn no_hot_statement_scans_a_table_that_grows() {
                 line.contains("VIRTUAL TABLE") || line.contains("subquery") || steps.contains(&scanned);
             assert!(short, "{name} scans {scanned}:\n{plan}");
         }
+    }
+}
+
+#[tokio::test]
+async fn looking_at_dead_letters_does_not_depend_on_how_many_are_done_with() {
+    let harness = SqliteHarness::new().await;
+    for (name, sql, index) in [
+        (
+            "dead_choose",
+            include_str!("../../../src/store/sqlite/dead_choose.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
+            "dead_discard",
+            include_str!("../../../src/store/sqlite/dead_discard.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
+            "dead_groups",
+            include_str!("../../../src/store/sqlite/dead_groups.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
+            "dead_touched",
+            include_str!("../../../src/store/sqlite/dead_touched.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
+            "status",
+            include_str!("../../../src/store/sqlite/status.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
+            "dead_show",
+            include_str!("../../../src/store/sqlite/dead_show.sql"),
+            "outbox_events_dead_id (id=?)",
+        ),
+        (
+            "dead_recoveries",
+            include_str!("../../../src/store/sqlite/dead_recoveries.sql"),
+            "outbox_events_recoveries_seq (seq=?)",
+        ),
+        (
+            "dead_expire",
+            include_str!("../../../src/store/sqlite/dead_expire.sql"),
+            "outbox_events_dead_died (died_at<?)",
+        ),
+        (
+            "dead_forget",
+            include_str!("../../../src/store/sqlite/dead_forget.sql"),
+            "outbox_events_recoveries_seq (seq=?)",
+        ),
+    ] {
+        let plan = plan(&harness, sql).await;
+        assert!(plan.contains(index), "{name} is not served by {index}:\n{plan}");
     }
 }

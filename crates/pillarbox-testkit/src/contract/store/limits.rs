@@ -105,7 +105,8 @@ pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn Stor
                 key: None,
                 attempts: 0,
                 reason: pillarbox_relay::settlement::DeadReason::PoisonMessage,
-                error: unreadable.problem.clone(),
+                failure: super::scene::failure(&unreadable.problem),
+                tried: false,
             }],
             ..Default::default()
         })

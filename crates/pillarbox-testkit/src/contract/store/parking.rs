@@ -230,7 +230,8 @@ pub async fn a_corrupt_parked_row_is_unreadable_and_frees_its_key(harness: Arc<d
                 key: None,
                 attempts: 1,
                 reason: DeadReason::PoisonMessage,
-                error: due.unreadable[0].problem.clone(),
+                failure: failure(&due.unreadable[0].problem),
+                tried: false,
             }],
             ..Settlement::default()
         })

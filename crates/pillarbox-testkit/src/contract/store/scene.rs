@@ -10,7 +10,7 @@ use pillarbox::{Event, Limits, lane::LANES};
 use pillarbox_relay::{
     Settlement, Store, StoredEvent,
     event::Unreadable,
-    settlement::{Dead, DeadReason, Delayed, Failed, Parked},
+    settlement::{Dead, DeadReason, Delayed, Failed, FailedTry, Parked},
     store::{Due, HeldLane, PageLimit, Reader, RelayId, Settled},
 };
 
@@ -205,7 +205,7 @@ pub fn failed(event: &StoredEvent, attempts: u32, retry_in: Duration) -> Failed 
     Failed {
         parked: parked(event),
         attempts,
-        error: "the broker said “no”: {\"code\": 500}".into(),
+        failure: failure("the broker said “no”: {\"code\": 500}"),
         retry_in,
     }
 }
@@ -224,6 +224,15 @@ pub fn dead(event: &StoredEvent, attempts: u32) -> Dead {
         key: Some(event.event.key().to_owned()),
         attempts,
         reason: DeadReason::MaxRetriesExceeded,
-        error: "gave up".into(),
+        failure: failure("gave up"),
+        tried: true,
+    }
+}
+
+pub fn failure(error: &str) -> FailedTry {
+    FailedTry {
+        error: error.into(),
+        sink: Some("events".into()),
+        relay: "scene".into(),
     }
 }

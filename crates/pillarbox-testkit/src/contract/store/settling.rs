@@ -34,7 +34,7 @@ pub async fn a_failed_event_tells_why_and_waits(harness: Arc<dyn StoreHarness>) 
     let events = scene.stored("a", 1).await;
     for attempts in [1, 2] {
         let failed = failed(&events[0], attempts, LONG);
-        let error = failed.error.clone();
+        let error = failed.failure.error.clone();
         scene
             .settle(Settlement {
                 failed: vec![failed],

@@ -1,0 +1,47 @@
+//! `pillarbox dead list|show|replay|discard`
+
+mod act;
+mod filter;
+mod list;
+mod show;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::output::{Answer, Context};
+
+/// Look at events that died, send them again, or let them go
+///
+/// A dead letter is an event that used up its attempts or can never be delivered as it is. It
+/// keeps the event, the reason and every failure. The same failure of many events is one group,
+/// with a fingerprint:
+///
+///   pillarbox dead list                                  # the groups
+///   pillarbox dead list --letters --topic 'shop.order.>' # the letters, the latest first
+///   pillarbox dead show 0197a1b2-11aa-7000-8000-0123456789ab
+///   pillarbox dead replay --fingerprint 1f0c9a44be21     # after its cause is mended
+///   pillarbox dead discard --topic test.order --why "load test of Monday"
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    List(list::Args),
+    Show(show::Args),
+    Replay(act::ReplayArgs),
+    Discard(act::DiscardArgs),
+}
+
+pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
+    context.log("warn")?;
+    match args.command {
+        Command::List(args) => list::run(args, context).await,
+        Command::Show(args) => show::run(args, context).await,
+        Command::Replay(args) => act::replay(args, context).await,
+        Command::Discard(args) => act::discard(args, context).await,
+    }
+}

@@ -1,0 +1,259 @@
+//! What a request asks for, checked.
+
+use std::str::FromStr;
+
+use axum::{
+    body::Bytes,
+    extract::{
+        Query,
+        rejection::{BytesRejection, QueryRejection},
+    },
+    http::{HeaderMap, StatusCode, header},
+};
+use pillarbox_relay::{
+    dead::{Actor, DeadFilter, DeadState, ReplayAs},
+    event::Seq,
+    settlement::DeadReason,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::http::problem::Problem;
+
+const LIMIT: usize = 100;
+const LIMIT_MAX: usize = 1_000;
+const BY_CHARS_MAX: usize = 200;
+const WHY_CHARS_MAX: usize = 2_000;
+
+/// The query of a list. An empty value is as good as none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    topic: Option<String>,
+    event_type: Option<String>,
+    key: Option<String>,
+    reason: Option<String>,
+    fingerprint: Option<String>,
+    since: Option<String>,
+    state: Option<String>,
+    before: Option<String>,
+    limit: Option<String>,
+}
+
+pub(super) fn query(wanted: Result<Query<Wanted>, QueryRejection>) -> Result<Wanted, Problem> {
+    wanted
+        .map(|Query(wanted)| wanted)
+        .map_err(|rejection| Problem::bad(rejection.body_text()))
+}
+
+impl Wanted {
+    pub(super) fn filter(&self) -> Result<DeadFilter, Problem> {
+        let text = |value: &Option<String>| given(value).map(str::to_owned);
+        let filter = DeadFilter {
+            ids: Vec::new(),
+            fingerprint: text(&self.fingerprint),
+            topic: text(&self.topic),
+            event_type: text(&self.event_type),
+            key: text(&self.key),
+            reason: given(&self.reason).map(reason).transpose()?,
+            since: read(&self.since, "since", "a time like 2026-01-31T12:00:00Z")?,
+        };
+        storable(&filter)?;
+        Ok(filter)
+    }
+
+    /// Open ones unless asked otherwise; `None` is all.
+    pub(super) fn state(&self) -> Result<Option<DeadState>, Problem> {
+        match given(&self.state) {
+            None | Some("open") => Ok(Some(DeadState::Open)),
+            Some("replayed") => Ok(Some(DeadState::Replayed)),
+            Some("discarded") => Ok(Some(DeadState::Discarded)),
+            Some("all") => Ok(None),
+            Some(other) => Err(Problem::bad(format!(
+                "`{other}` is no state: use open, replayed, discarded or all"
+            ))),
+        }
+    }
+
+    pub(super) fn before(&self) -> Result<Option<Seq>, Problem> {
+        read(&self.before, "before", "the `next` of the page before")
+    }
+
+    pub(super) fn limit(&self) -> Result<usize, Problem> {
+        let what = format!("a number from 1 to {LIMIT_MAX}");
+        let limit = read(&self.limit, "limit", &what)?.unwrap_or(LIMIT);
+        match limit {
+            1..=LIMIT_MAX => Ok(limit),
+            _ => Err(wrong("limit", &limit.to_string(), &what)),
+        }
+    }
+
+    /// Groups are of open letters and come all at once.
+    pub(super) fn only_a_filter(&self) -> Result<(), Problem> {
+        let open = matches!(given(&self.state), None | Some("open"));
+        if open && given(&self.before).is_none() && given(&self.limit).is_none() {
+            return Ok(());
+        }
+        Err(Problem::bad(
+            "groups are of open letters and come all at once: leave out `state`, `before` and `limit`",
+        ))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Replay {
+    #[serde(default)]
+    pub(super) filter: DeadFilter,
+    #[serde(default, rename = "as")]
+    pub(super) send: As,
+    by: Option<String>,
+    why: Option<String>,
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    #[serde(default)]
+    pub(super) all: bool,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum As {
+    #[default]
+    Same,
+    New,
+}
+
+impl From<As> for ReplayAs {
+    fn from(send: As) -> Self {
+        match send {
+            As::Same => Self::Same,
+            As::New => Self::New,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Discard {
+    #[serde(default)]
+    pub(super) filter: DeadFilter,
+    by: Option<String>,
+    why: Option<String>,
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    #[serde(default)]
+    pub(super) all: bool,
+}
+
+impl Replay {
+    pub(super) fn actor(&self) -> Result<Actor, Problem> {
+        actor(&self.by, &self.why)
+    }
+}
+
+impl Discard {
+    pub(super) fn actor(&self) -> Result<Actor, Problem> {
+        let actor = actor(&self.by, &self.why)?;
+        if actor.why.is_none() {
+            return Err(Problem::bad(
+                "a discarded event is never delivered: say why, in `why`",
+            ));
+        }
+        Ok(actor)
+    }
+}
+
+/// The body, which must call itself JSON: a form on a page elsewhere can't.
+pub(super) fn body<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Result<T, Problem> {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    if !kind.trim().eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "send JSON, with the header `content-type: application/json`",
+        ));
+    }
+    let bytes = bytes.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!(
+                "the body has more than {} bytes: act in parts",
+                super::BODY_BYTES_MAX
+            ),
+        ),
+        status => Problem::new(status, rejection.body_text()),
+    })?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Problem::bad(format!("the body can't be understood: {error}")))
+}
+
+/// A filter that leaves nothing out is more often forgotten than meant.
+pub(super) fn bulk_filter<'a>(
+    filter: &'a DeadFilter,
+    all: bool,
+    action: &str,
+) -> Result<&'a DeadFilter, Problem> {
+    storable(filter)?;
+    if all || filter.restricts() {
+        return Ok(filter);
+    }
+    Err(Problem::bad(format!(
+        "this would {action} every open dead letter: narrow it by `filter`, or say \"all\": true"
+    )))
+}
+
+fn actor(by: &Option<String>, why: &Option<String>) -> Result<Actor, Problem> {
+    let text = |value: &Option<String>, name: &str, chars_max: usize| match value.as_deref().map(str::trim) {
+        None | Some("") => Ok(None),
+        Some(text) if text.contains('\0') => Err(Problem::bad(format!("`{name}` has a NUL in it"))),
+        Some(text) if text.chars().count() > chars_max => Err(Problem::bad(format!(
+            "`{name}` has more than {chars_max} characters"
+        ))),
+        Some(text) => Ok(Some(text.to_owned())),
+    };
+    Ok(Actor {
+        by: text(by, "by", BY_CHARS_MAX)?.unwrap_or_else(|| "http".into()),
+        why: text(why, "why", WHY_CHARS_MAX)?,
+    })
+}
+
+fn given(value: &Option<String>) -> Option<&str> {
+    value.as_deref().filter(|value| !value.is_empty())
+}
+
+fn read<T: FromStr>(value: &Option<String>, name: &str, what: &str) -> Result<Option<T>, Problem> {
+    let Some(value) = given(value) else {
+        return Ok(None);
+    };
+    value.parse().map(Some).map_err(|_| wrong(name, value, what))
+}
+
+fn wrong(name: &str, value: &str, what: &str) -> Problem {
+    Problem::bad(format!("`{name}` is `{value}`: it must be {what}"))
+}
+
+fn reason(text: &str) -> Result<DeadReason, Problem> {
+    let known = DeadReason::ALL.into_iter().find(|reason| reason.as_str() == text);
+    known.ok_or_else(|| {
+        let all = DeadReason::ALL.map(DeadReason::as_str).join(", ");
+        Problem::bad(format!("`{text}` is no reason: use one of {all}"))
+    })
+}
+
+/// PostgreSQL has no NUL in a text, so no letter matches one.
+fn storable(filter: &DeadFilter) -> Result<(), Problem> {
+    let texts = [
+        &filter.fingerprint,
+        &filter.topic,
+        &filter.event_type,
+        &filter.key,
+    ];
+    match texts.into_iter().flatten().any(|text| text.contains('\0')) {
+        true => Err(Problem::bad("a text of the filter has a NUL in it: leave it out")),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,345 @@
+//! Dead letters over HTTP: seen, explained, replayed and discarded.
+
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use super::*;
+
+/// Takes `kept.>`, and also what `more` says.
+fn configure(folder: &Path, more: &str) {
+    let routes = format!("[{{ topic: \"kept.>\", sink: out }}{more}]");
+    let text = format!(
+        "outbox:\n  sinks:\n    out: {{ url: \"stdout:\" }}\n  routes: {routes}\n  http: {{ listen: \"127.0.0.1:0\" }}\n"
+    );
+    std::fs::write(folder.join("pillarbox.yaml"), text).unwrap();
+}
+
+/// Event `id` of its key, on a topic that no route takes at first.
+fn lost(id: u32, key: &str) -> String {
+    line(id).replace("t.x", "lost.x").replace(
+        &format!(r#""aggregate_id":"{id}""#),
+        &format!(r#""aggregate_id":"{key}""#),
+    )
+}
+
+fn id(n: u32) -> String {
+    format!("018f0000-0000-7000-8000-{n:012}")
+}
+
+struct Served {
+    relay: Running,
+    address: String,
+}
+
+impl Served {
+    fn start(folder: &Path, args: &[&str]) -> Self {
+        let relay = Running::start(folder, args);
+        let said = relay.says("Serving http://");
+        let address = said.trim_start_matches("Serving http://").trim_end_matches('/');
+        Self {
+            address: address.to_owned(),
+            relay,
+        }
+    }
+
+    fn request(&self, head: &str, kind: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let length = body.len();
+        let request =
+            format!("{head} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n{kind}\r\n{body}");
+        // The answer may come, and the connection end, before the whole body is taken.
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {answer}"));
+        (status, value)
+    }
+
+    fn get(&self, path: &str) -> (u16, Value) {
+        self.request(&format!("GET {path}"), "", "")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let kind = "Content-Type: application/json; charset=utf-8\r\n";
+        self.request(&format!("POST {path}"), kind, &body.to_string())
+    }
+
+    fn done(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.post(path, body);
+        assert_eq!(status, 200, "{path} {body}: {answer}");
+        answer
+    }
+
+    fn open(&self) -> Vec<Value> {
+        let (status, answer) = self.get("/v1/dead?limit=1000");
+        assert_eq!(status, 200, "{answer}");
+        answer["letters"].as_array().unwrap().clone()
+    }
+
+    fn until_open(&self, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let open = self.open();
+            if open.len() == count {
+                return open;
+            }
+            assert!(Instant::now() < deadline, "not {count} are dead: {open:?}");
+        }
+    }
+
+    fn show(&self, n: u32) -> Value {
+        let (status, shown) = self.get(&format!("/v1/dead/{}", id(n)));
+        assert_eq!(status, 200, "{shown}");
+        shown
+    }
+}
+
+fn enqueue(folder: &Path, lines: &str) {
+    let output = run_with_input(folder, &["enqueue", "--ndjson"], lines);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+}
+
+#[test]
+fn what_no_route_takes_is_explained_and_delivered_once_there_is_one() {
+    let folder = migrated();
+    configure(folder.path(), "");
+    enqueue(folder.path(), &(lost(1, "a") + &lost(2, "a") + &lost(3, "b")));
+    let served = Served::start(folder.path(), &["run"]);
+    let letters = served.until_open(3);
+    assert_eq!(
+        letters.iter().map(|l| l["id"].clone()).collect::<Vec<_>>(),
+        [id(3), id(2), id(1)],
+        "the latest first"
+    );
+
+    let (_, page) = served.get("/v1/dead?topic=lost.%3E&key=&limit=2");
+    assert_eq!(
+        (page["letters"].as_array().unwrap().len(), &page["next"]),
+        (2, &letters[1]["seq"])
+    );
+    let (_, rest) = served.get(&format!("/v1/dead?limit=2&before={}", page["next"]));
+    assert_eq!(
+        (&rest["letters"][0]["id"], &rest["next"]),
+        (&id(1).into(), &Value::Null)
+    );
+    assert_eq!(
+        served.get("/v1/dead?key=b").1["letters"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(served.get("/v1/dead?topic=kept.x").1["letters"], json!([]));
+
+    let (_, groups) = served.get("/v1/dead/groups?reason=permanent_failure");
+    let group = &groups["groups"][0];
+    assert_eq!(
+        (&group["count"], &group["keys"]),
+        (&3.into(), &2.into()),
+        "{groups}"
+    );
+    assert_eq!(group["fingerprint"], letters[0]["fingerprint"]);
+
+    let shown = served.show(1);
+    assert_eq!((&shown["state"], &shown["key"]), (&"open".into(), &"a".into()));
+    assert_eq!(
+        (&shown["event"]["payload"]["n"], &shown["event"]["topic"]),
+        (&1.into(), &"lost.x".into())
+    );
+    assert!(shown["error"].as_str().unwrap().contains("route"), "{shown}");
+    let (status, none) = served.get(&format!("/v1/dead/{}", id(9)));
+    assert!(
+        status == 404 && none["error"].as_str().unwrap().contains(&id(9)),
+        "{none}"
+    );
+
+    let dry = served.done(
+        "/v1/dead/replay",
+        &json!({"filter": {"key": "a"}, "dry_run": true}),
+    );
+    assert_eq!(
+        dry,
+        json!({"dry_run": true, "touched": {"count": 2, "keys": 1, "topics": [["lost.x", 2]]}, "done": 0})
+    );
+    assert_eq!(served.open().len(), 3, "a dry run does nothing");
+
+    let order = json!({"filter": {"ids": [id(3)]}, "by": "Zoë", "why": "a test order"});
+    assert_eq!(served.done("/v1/dead/discard", &order)["done"], 1);
+    assert_eq!(served.show(3)["recoveries"][0]["by"], "Zoë");
+    assert_eq!(
+        served.get("/v1/dead?state=discarded").1["letters"][0]["id"],
+        id(3)
+    );
+    assert_eq!(
+        served.get("/v1/dead?state=all").1["letters"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    let status = served.get("/v1/status").1;
+    assert_eq!(
+        status["store"]["dead"], 2,
+        "only open ones wait for somebody: {status}"
+    );
+    assert_eq!(served.relay.stop().0, 0);
+
+    configure(folder.path(), ", { topic: \"lost.>\", sink: out }");
+    let served = Served::start(folder.path(), &["run"]);
+    served.relay.says("Relaying from");
+    let replayed = served.done(
+        "/v1/dead/replay",
+        &json!({"all": true, "why": "there is a route now"}),
+    );
+    assert_eq!(replayed["done"], 2);
+    let deadline = Instant::now() + DEADLINE;
+    while json(&run(folder.path(), &["status", "--json"]))["failed"] != 0 {
+        assert!(Instant::now() < deadline, "they were never delivered");
+    }
+    let shown = served.show(1);
+    assert_eq!(
+        (&shown["state"], &shown["recoveries"][0]["by"]),
+        (&"replayed".into(), &"http".into())
+    );
+    let (exit, out) = served.relay.stop();
+    let delivered: Vec<Value> = out
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let ids: Vec<&Value> = delivered
+        .iter()
+        .map(|event| &event["id"])
+        .filter(|id| id.is_string())
+        .collect();
+    assert_eq!((exit, ids), (0, vec![&id(1).into(), &id(2).into()]), "{out}");
+}
+
+#[test]
+fn replaying_what_dies_again_comes_to_an_end() {
+    let folder = migrated();
+    configure(folder.path(), "");
+    let lines: String = (0..2_100).map(|n| lost(n, &format!("k-{}", n % 50))).collect();
+    enqueue(folder.path(), &lines);
+    let served = Served::start(folder.path(), &["run"]);
+    let topic = json!({"topic": "lost.>"});
+    let deadline = Instant::now() + DEADLINE;
+    let dead = || {
+        served.done("/v1/dead/replay", &json!({"filter": topic, "dry_run": true}))["touched"]["count"].clone()
+    };
+    while dead() != 2_100 {
+        assert!(Instant::now() < deadline, "not all died");
+    }
+    let replayed = served.done("/v1/dead/replay", &json!({"filter": topic}));
+    assert_eq!(
+        (&replayed["touched"]["count"], &replayed["done"]),
+        (&2_100.into(), &2_100.into())
+    );
+    while dead() != 2_100 {
+        assert!(Instant::now() < deadline, "not all died again");
+    }
+    for n in [0, 2_099] {
+        assert_eq!(
+            served.show(n)["recoveries"].as_array().unwrap().len(),
+            1,
+            "each went once"
+        );
+    }
+    let copied = served.done(
+        "/v1/dead/replay",
+        &json!({"filter": {"ids": [id(7)]}, "as": "new"}),
+    );
+    assert_eq!(copied["done"], 1);
+    let copy = served.show(7)["recoveries"][1]["new_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    while served.get(&format!("/v1/dead/{copy}")).0 != 200 {
+        assert!(Instant::now() < deadline, "the copy never died");
+    }
+    let shown = served.get(&format!("/v1/dead/{copy}")).1;
+    assert_eq!(shown["event"]["headers"]["replay-of"], id(7));
+    let discarded = served.done("/v1/dead/discard", &json!({"all": true, "why": "made up"}));
+    assert_eq!(discarded["done"], 2_100);
+    assert!(served.open().is_empty());
+}
+
+#[test]
+fn a_request_that_is_wrong_hears_what_to_do() {
+    let folder = migrated();
+    configure(folder.path(), "");
+    enqueue(folder.path(), &lost(1, "a"));
+    let served = Served::start(folder.path(), &["run"]);
+    served.until_open(1);
+    for (path, said) in [
+        ("/v1/dead?reason=odd", "max_retries_exceeded"),
+        ("/v1/dead?state=odd", "replayed"),
+        ("/v1/dead?limit=0", "1 to 1000"),
+        ("/v1/dead?limit=1001", "1 to 1000"),
+        ("/v1/dead?limit=x", "1 to 1000"),
+        ("/v1/dead?before=x", "`next`"),
+        ("/v1/dead?since=yesterday", "2026-"),
+        ("/v1/dead?colour=1", "colour"),
+        ("/v1/dead?key=%00", "NUL"),
+        ("/v1/dead/groups?state=all", "open"),
+        ("/v1/dead/x", "UUID"),
+    ] {
+        let (status, answer) = served.get(path);
+        let error = answer["error"].as_str().unwrap();
+        assert!(status == 400 && error.contains(said), "{path}: {status} {error}");
+    }
+    let (replay, discard) = ("/v1/dead/replay", "/v1/dead/discard");
+    for (path, body, said) in [
+        (replay, json!({}), "\"all\": true"),
+        (replay, json!({"filter": {"topic": ">"}}), "\"all\": true"),
+        (replay, json!({"filter": {"ids": []}}), "\"all\": true"),
+        (replay, json!({"all": true, "as": "old"}), "same"),
+        (replay, json!({"all": true, "colour": 1}), "colour"),
+        (replay, json!({"filter": {"colour": 1}}), "colour"),
+        (replay, json!({"filter": {"key": "a\0"}}), "NUL"),
+        (replay, json!({"all": true, "by": "x".repeat(201)}), "200"),
+        (discard, json!({"filter": {"key": "a"}}), "`why`"),
+        (discard, json!({"filter": {"key": "a"}, "why": " "}), "`why`"),
+        (discard, json!({"why": "all of it"}), "\"all\": true"),
+    ] {
+        let (status, answer) = served.post(path, &body);
+        let error = answer["error"].as_str().unwrap();
+        assert!(status == 400 && error.contains(said), "{body}: {status} {error}");
+    }
+    let order = json!({"all": true, "why": "x"}).to_string();
+    for kind in [
+        "",
+        "Content-Type: text/plain\r\n",
+        "Content-Type: application/x-www-form-urlencoded\r\n",
+    ] {
+        let (status, answer) = served.request("POST /v1/dead/discard", kind, &order);
+        assert!(
+            status == 415 && answer["error"].as_str().unwrap().contains("application/json"),
+            "{answer}"
+        );
+    }
+    let (status, answer) = served.post(discard, &json!({"all": true, "why": "x".repeat(64 * 1024)}));
+    assert!(
+        status == 413 && answer["error"].as_str().unwrap().contains("65536"),
+        "{answer}"
+    );
+    assert_eq!(served.open().len(), 1, "none of these did anything");
+}
+
+#[test]
+fn dead_letters_of_a_database_that_is_away_are_unavailable() {
+    let folder = tempfile::tempdir().unwrap();
+    let away = "postgres://app:geheim@127.0.0.1:1/shop";
+    let args = ["--database", away, "run", "--listen", "127.0.0.1:0"];
+    let served = Served::start(folder.path(), &args);
+    for (status, answer) in [
+        served.get("/v1/dead"),
+        served.post("/v1/dead/replay", &json!({"all": true})),
+    ] {
+        assert_eq!(status, 503, "{answer}");
+        assert!(!answer["error"].as_str().unwrap().contains("geheim"), "{answer}");
+    }
+}
