@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::{
-    bulk::{BulkError, REPLAY_LETTERS_MAX, discard_all, replay_all},
+    bulk::{BULK_LETTERS_MAX, BulkError, discard_all, replay_all},
     fingerprint::fingerprint,
 };
 use crate::{event::Seq, settlement::DeadReason, store::StoreError};

@@ -7,13 +7,13 @@ use super::{Actor, DeadFilter, DeadLetters, DeadState, ReplayAs};
 use crate::store::StoreError;
 
 const CHUNK: usize = 1_000;
-/// Letters of one replay: their ids are kept in memory.
-pub const REPLAY_LETTERS_MAX: usize = 1_000_000;
+/// Letters of one action: their ids are kept in memory.
+pub const BULK_LETTERS_MAX: usize = 1_000_000;
 
 #[derive(Debug, Error)]
 pub enum BulkError {
     #[error(
-        "more than {REPLAY_LETTERS_MAX} dead letters match: replay them in parts, by topic, fingerprint or time"
+        "more than {BULK_LETTERS_MAX} dead letters match: take them in parts, by topic, fingerprint or time"
     )]
     TooMany,
     /// What was done before it stays done.
@@ -33,19 +33,16 @@ pub async fn replay_all(
     told: &mut (dyn FnMut(usize) + Send),
 ) -> Result<usize, BulkError> {
     let mut done = 0;
-    for ids in chosen(letters, filter).await?.chunks(CHUNK) {
-        let some = DeadFilter {
-            ids: ids.to_vec(),
-            ..filter.clone()
-        };
-        let replayed = letters.replay(&some, ids.len(), send, actor).await;
+    for some in chosen(letters, filter).await? {
+        let replayed = letters.replay(&some, some.ids.len(), send, actor).await;
         done += replayed.map_err(|error| BulkError::Store { done, error })?;
         told(done);
     }
     Ok(done)
 }
 
-/// Discards every open letter that matches; `told` hears how many are done.
+/// Discards every open letter that matches. They are chosen before the first one goes: what dies meanwhile was seen by
+/// nobody. `told` hears how many are done.
 pub async fn discard_all(
     letters: &dyn DeadLetters,
     filter: &DeadFilter,
@@ -53,32 +50,157 @@ pub async fn discard_all(
     told: &mut (dyn FnMut(usize) + Send),
 ) -> Result<usize, BulkError> {
     let mut done = 0;
-    loop {
-        let discarded = letters.discard(filter, CHUNK, actor).await;
-        let discarded = discarded.map_err(|error| BulkError::Store { done, error })?;
-        done += discarded;
+    for some in chosen(letters, filter).await? {
+        let discarded = letters.discard(&some, some.ids.len(), actor).await;
+        done += discarded.map_err(|error| BulkError::Store { done, error })?;
         told(done);
-        if discarded < CHUNK {
-            return Ok(done);
-        }
     }
+    Ok(done)
 }
 
-/// The ids of the open letters that match, oldest first.
-async fn chosen(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<Uuid>, BulkError> {
+/// The open letters that match, oldest first: filters for a piece each.
+async fn chosen(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<DeadFilter>, BulkError> {
+    let mut ids = ids(letters, filter).await?;
+    ids.reverse();
+    let pieces = ids.chunks(CHUNK).map(|ids| DeadFilter {
+        ids: ids.to_vec(),
+        ..filter.clone()
+    });
+    Ok(pieces.collect())
+}
+
+/// The ids of the open letters that match, the latest first.
+async fn ids(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<Uuid>, BulkError> {
     let mut ids = Vec::new();
     let mut before = None;
     loop {
         let page = letters.list(filter, Some(DeadState::Open), before, CHUNK).await;
         let page = page.map_err(|error| BulkError::Store { done: 0, error })?;
         ids.extend(page.iter().map(|letter| letter.id));
-        if ids.len() > REPLAY_LETTERS_MAX {
+        if ids.len() > BULK_LETTERS_MAX {
             return Err(BulkError::TooMany);
         }
         before = page.last().map(|letter| letter.seq);
         if page.len() < CHUNK {
-            ids.reverse();
             return Ok(ids);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+
+    use async_trait::async_trait;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        dead::{DeadDetails, DeadGroup, DeadLetter, Touched},
+        event::Seq,
+        settlement::DeadReason,
+    };
+
+    /// Letters that are open again as soon as something was done about them, while others die. Counts how often each
+    /// was touched.
+    struct Hopeless(Mutex<BTreeMap<Seq, u32>>);
+
+    impl Hopeless {
+        fn touch(&self, filter: &DeadFilter, limit: usize) -> usize {
+            let mut letters = self.0.lock().unwrap();
+            let wanted = |seq: Seq| filter.ids.is_empty() || filter.ids.contains(&letter(seq).id);
+            let mut count = 0;
+            for (seq, times) in letters.iter_mut().filter(|(seq, _)| wanted(**seq)).take(limit) {
+                *times += 1;
+                assert_eq!(*times, 1, "{seq} was touched again");
+                count += 1;
+            }
+            let next = letters.len() as Seq;
+            letters.insert(next, 0);
+            count
+        }
+    }
+
+    fn letter(seq: Seq) -> DeadLetter {
+        DeadLetter {
+            id: Uuid::from_u128(seq.unsigned_abs().into()),
+            seq,
+            topic: "t".into(),
+            key: "k".into(),
+            event_type: "T".into(),
+            reason: DeadReason::PermanentFailure,
+            error: "no".into(),
+            attempts: 1,
+            sink: None,
+            relay: String::new(),
+            fingerprint: String::new(),
+            died_at: Timestamp::UNIX_EPOCH,
+            state: DeadState::Open,
+        }
+    }
+
+    #[async_trait]
+    impl DeadLetters for Hopeless {
+        async fn list(
+            &self,
+            _: &DeadFilter,
+            _: Option<DeadState>,
+            before: Option<Seq>,
+            count: usize,
+        ) -> Result<Vec<DeadLetter>, StoreError> {
+            let letters = self.0.lock().unwrap();
+            let below = letters.range(..before.unwrap_or(Seq::MAX));
+            Ok(below.rev().take(count).map(|(&seq, _)| letter(seq)).collect())
+        }
+
+        async fn replay(
+            &self,
+            filter: &DeadFilter,
+            limit: usize,
+            _: ReplayAs,
+            _: &Actor,
+        ) -> Result<usize, StoreError> {
+            Ok(self.touch(filter, limit))
+        }
+
+        async fn groups(&self, _: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
+            unreachable!()
+        }
+        async fn show(&self, _: Uuid) -> Result<Option<DeadDetails>, StoreError> {
+            unreachable!()
+        }
+        async fn touched(&self, _: &DeadFilter) -> Result<Touched, StoreError> {
+            unreachable!()
+        }
+        async fn discard(&self, filter: &DeadFilter, limit: usize, _: &Actor) -> Result<usize, StoreError> {
+            Ok(self.touch(filter, limit))
+        }
+        async fn expire(&self, _: Duration, _: usize) -> Result<usize, StoreError> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn each_letter_is_touched_once_and_what_dies_meanwhile_not_at_all() {
+        let (all, actor) = (
+            DeadFilter::default(),
+            Actor {
+                by: "x".into(),
+                why: None,
+            },
+        );
+        for count in [0, 1, CHUNK, 2 * CHUNK + 100] {
+            for discard in [false, true] {
+                let letters = Hopeless(Mutex::new((0..count as Seq).map(|seq| (seq, 0)).collect()));
+                let done = match discard {
+                    true => discard_all(&letters, &all, &actor, &mut |_| ()).await,
+                    false => replay_all(&letters, &all, ReplayAs::Same, &actor, &mut |_| ()).await,
+                };
+                assert_eq!(done.unwrap(), count);
+                for (seq, times) in letters.0.lock().unwrap().iter() {
+                    assert_eq!(*times == 1, *seq < count as Seq, "{seq}");
+                }
+            }
         }
     }
 }

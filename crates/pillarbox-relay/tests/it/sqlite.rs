@@ -10,10 +10,15 @@ mod sharing;
 use std::{sync::Arc, time::Duration};
 
 use pillarbox_relay::{
+    Settlement,
     connect::{self, DatabaseOptions},
+    dead::{Actor, DeadFilter},
     store::{Store, StoreErrorKind},
 };
-use pillarbox_testkit::contract::store::{self, StoreHarness};
+use pillarbox_testkit::contract::store::{
+    self, StoreHarness,
+    scene::{Scene, dead},
+};
 
 use self::harness::SqliteHarness;
 
@@ -97,6 +102,51 @@ async fn an_address_without_a_shareable_file_is_refused() {
     let mut options = DatabaseOptions::new("sqlite:x.db");
     options.tables = pillarbox::table::Tables::new("shop.outbox", None).unwrap();
     assert!(connect::store(&options).is_err(), "SQLite has no schemas");
+}
+
+#[tokio::test]
+async fn a_letter_is_found_however_its_id_is_spelled() {
+    let harness = Arc::new(SqliteHarness::new().await);
+    let scene = Scene::new(harness.clone()).await;
+    let events = scene.stored("a", 3).await;
+    let (upper, simple) = (events[0].event.id, events[1].event.id);
+    let written = [
+        upper.to_string().to_uppercase(),
+        simple.simple().to_string(),
+        "order-1".to_owned(),
+    ];
+    for (event, id) in events.iter().zip(written) {
+        let update = sqlx::query("update outbox_events set id = ? where seq = ?").bind(id);
+        update
+            .bind(event.seq)
+            .execute(&harness.application)
+            .await
+            .unwrap();
+    }
+    let dead = events.iter().map(|event| dead(event, 1)).collect();
+    scene
+        .settle(Settlement {
+            dead,
+            ..Settlement::default()
+        })
+        .await;
+    let letters = &harness.store.dead_letters;
+    for (id, event) in [upper, simple].into_iter().zip(&events) {
+        let shown = letters.show(id).await.unwrap().unwrap();
+        assert_eq!((shown.letter.id, shown.letter.seq), (id, event.seq));
+        assert_eq!(shown.event.unwrap().id, id);
+    }
+    let (all, actor) = (
+        DeadFilter::default(),
+        Actor {
+            by: "x".into(),
+            why: None,
+        },
+    );
+    let none = letters.list(&all, None, None, 1).await.unwrap().remove(0);
+    assert_eq!((none.seq, none.id), (events[2].seq, uuid::Uuid::nil()));
+    let done = pillarbox_relay::dead::discard_all(&**letters, &all, &actor, &mut |_| ()).await;
+    assert_eq!(done.unwrap(), 3, "also the one that has no id");
 }
 
 #[tokio::test]

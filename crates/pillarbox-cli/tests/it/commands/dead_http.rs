@@ -219,7 +219,7 @@ fn what_no_route_takes_is_explained_and_delivered_once_there_is_one() {
 }
 
 #[test]
-fn replaying_what_dies_again_comes_to_an_end() {
+fn thousands_are_replayed_and_discarded_in_pieces() {
     let folder = migrated();
     configure(folder.path(), "");
     let lines: String = (0..2_100).map(|n| lost(n, &format!("k-{}", n % 50))).collect();

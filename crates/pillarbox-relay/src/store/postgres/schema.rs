@@ -1,5 +1,7 @@
 //! The tables: making them, and telling whether they are there.
 
+use std::cmp::Ordering;
+
 use pillarbox::table::Tables;
 use sqlx::{Postgres, Row, Transaction};
 
@@ -111,13 +113,19 @@ async fn one_row<T>(
 }
 
 fn check_version(tables: &Tables, version: i32) -> Result<(), StoreError> {
-    if version == VERSION {
-        return Ok(());
-    }
+    let (kind, advice) = match version.cmp(&VERSION) {
+        Ordering::Equal => return Ok(()),
+        // None of these was ever released.
+        Ordering::Less => (
+            StoreErrorKind::Misconfigured,
+            "drop its tables and run `pillarbox migrate`, or choose another name in `outbox.database.table_name`",
+        ),
+        Ordering::Greater => (StoreErrorKind::NotMigrated, "use a newer pillarbox"),
+    };
     Err(StoreError::new(
-        StoreErrorKind::NotMigrated,
+        kind,
         format!(
-            "the outbox {} is at version {version} and this pillarbox needs {VERSION}: run `pillarbox migrate`, or a newer pillarbox",
+            "the outbox {} is at version {version} and this pillarbox needs {VERSION}: {advice}",
             tables.name()
         ),
     ))

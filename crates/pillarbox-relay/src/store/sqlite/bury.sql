@@ -1,10 +1,20 @@
 -- Writes the open letters of events that are about to be marked dead, with the latest 20 failures: before they leave the
--- side table, which knows the earlier ones. Served by the primary keys of all three tables.
+-- side table, which knows the earlier ones. People look for ids in one spelling, whatever the event's; the nil id stands for
+-- one that is no UUID. Served by the primary keys of all three tables.
 insert into {dead} (
     seq, id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at
 )
 select
-    e.seq, lower(e.id), e.topic, coalesce(e.partition_key, e.aggregate_id), e.event_type, d.value ->> 'reason',
+    e.seq,
+    iif(
+        length(i.hex) = 32 and i.hex not glob '*[^0-9a-f]*',
+        format(
+            '%s-%s-%s-%s-%s',
+            substr(i.hex, 1, 8), substr(i.hex, 9, 4), substr(i.hex, 13, 4), substr(i.hex, 17, 4), substr(i.hex, 21)
+        ),
+        '00000000-0000-0000-0000-000000000000'
+    ),
+    e.topic, coalesce(e.partition_key, e.aggregate_id), e.event_type, d.value ->> 'reason',
     d.value ->> '$.failure.error', d.value ->> 'attempts', d.value ->> '$.failure.sink', d.value ->> '$.failure.relay',
     d.value ->> 'fingerprint',
     iif(
@@ -18,6 +28,7 @@ select
     ?1
 from json_each(?2) as d
 join {events} as e on e.seq = d.value ->> 'seq'
+join (select seq, replace(lower(id), '-', '') as hex from {events}) as i on i.seq = e.seq
 left join {events_parked} as p on p.seq = e.seq
 where e.status not in ('published', 'dead')
 on conflict (seq) do update set

@@ -274,7 +274,6 @@ fn read<T>(
 fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(first)?,
-        // An id that is none may be what the event died of: the letter is listed all the same.
         id: row.try_get::<&str, _>(first + 1)?.parse().unwrap_or_default(),
         topic: row.try_get(first + 2)?,
         key: row.try_get(first + 3)?,

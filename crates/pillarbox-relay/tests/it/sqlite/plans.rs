@@ -35,6 +35,11 @@ async fn no_hot_statement_scans_a_table_that_grows() {
             "USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
+            "bury",
+            include_str!("../../../src/store/sqlite/bury.sql"),
+            "USING INTEGER PRIMARY KEY (rowid=?)",
+        ),
+        (
             "due",
             include_str!("../../../src/store/sqlite/due.sql"),
             "USING INDEX outbox_events_parked_due (due_at<?)",
