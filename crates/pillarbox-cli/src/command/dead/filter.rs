@@ -74,7 +74,10 @@ mod tests {
 
     #[test]
     fn a_time_is_a_number_and_its_unit() {
-        let seconds = |text| Timestamp::now().duration_since(ago(text).unwrap()).as_secs();
+        let seconds = |text| {
+            let then = ago(text).unwrap();
+            Timestamp::now().duration_since(then).as_secs()
+        };
         assert_eq!(
             (seconds("30m"), seconds("12h"), seconds("7d")),
             (1_800, 43_200, 604_800)
