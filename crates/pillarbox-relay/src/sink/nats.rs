@@ -21,6 +21,9 @@ use self::{
 use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState, Streams};
 use crate::connect::SinkOptions;
 
+/// Whoever asks how the sink is gets an answer by then. The client goes on trying, and is asked again.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
 pub struct NatsSink {
     address: Address,
     streams: Vec<StreamSpec>,
@@ -42,6 +45,13 @@ impl NatsSink {
         })
     }
 
+    /// A connection that works now, or why there is none.
+    async fn connected(&self) -> Result<&Connection, SinkError> {
+        let connection = self.connection().await?;
+        connection.ready(self.publish_timeout.min(CONNECT_MAX)).await?;
+        Ok(connection)
+    }
+
     async fn connection(&self) -> Result<&Connection, SinkError> {
         self.connection
             .get_or_try_init(|| Connection::start(&self.address, self.publish_timeout))
@@ -61,8 +71,7 @@ impl Sink for NatsSink {
     }
 
     async fn check(&self) -> Result<(), SinkError> {
-        let connection = self.connection().await?;
-        connection.ready(self.publish_timeout).await?;
+        let connection = self.connected().await?;
         streams::check(connection, &self.streams).await
     }
 
@@ -81,14 +90,12 @@ impl Sink for NatsSink {
 #[async_trait]
 impl Streams for NatsSink {
     async fn check_streams(&self) -> Result<Vec<StreamState>, SinkError> {
-        let connection = self.connection().await?;
-        connection.ready(self.publish_timeout).await?;
+        let connection = self.connected().await?;
         streams::compare_all(connection, &self.streams).await
     }
 
     async fn apply_streams(&self) -> Result<Vec<StreamState>, SinkError> {
-        let connection = self.connection().await?;
-        connection.ready(self.publish_timeout).await?;
+        let connection = self.connected().await?;
         streams::apply_all(connection, &self.streams).await
     }
 }

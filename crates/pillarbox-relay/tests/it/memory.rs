@@ -96,7 +96,8 @@ impl OpenTransaction for Open {
     }
 }
 
-/// Every clause applies but one: it can't wake a sleeper early and says so in its capabilities.
+/// Two subjects do not apply: it can't wake a sleeper early (its capabilities say so), and dead letters are only kept in it,
+/// with their reasons, not operated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_keeps_its_contract() {
     store::all(|| async { Arc::new(Harness::default()) as Arc<dyn StoreHarness> }).await;

@@ -1,6 +1,6 @@
-//! Opens the sinks, and sees that the streams they need are there.
+//! Opens the sinks, and sees that they answer and have the streams they need.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use anyhow::{Result, anyhow};
 use pillarbox_relay::{
@@ -13,7 +13,7 @@ use crate::{
     output::{Context, tell},
 };
 
-/// How long the start waits for a sink's word on its streams.
+/// How long the start waits for a sink's word.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// By the names the routes use.
@@ -25,8 +25,8 @@ pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> 
     settings.sinks.iter().map(open).collect()
 }
 
-/// Checks or makes the streams. A sink that is away stops nothing: it is asked again while the relay runs. Returns what
-/// must stop the start: a stream that is missing.
+/// Asks each sink, and checks or makes its streams. A sink that is away stops nothing: it is asked again while the relay
+/// runs. Returns what must stop the start: a stream that is missing, credentials that are refused.
 pub(super) async fn streams(
     settings: &Settings,
     sinks: &BTreeMap<Arc<str>, OpenSink>,
@@ -34,12 +34,13 @@ pub(super) async fn streams(
     context: &Context,
 ) -> Option<anyhow::Error> {
     for NamedSink { name, options } in &settings.sinks {
-        let streams = sinks.get(name).and_then(|sink| sink.streams.clone());
-        let Some(streams) = streams.filter(|_| !options.streams.is_empty()) else {
-            continue;
+        let Some(open) = sinks.get(name) else { continue };
+        let streams = open.streams.clone().filter(|_| !options.streams.is_empty());
+        let answer = match &streams {
+            Some(streams) => in_time(ask(&**streams, apply)).await,
+            None => in_time(open.sink.check()).await.map(|()| Vec::new()),
         };
-        let answer = tokio::time::timeout(PATIENCE, ask(&*streams, apply)).await;
-        match answer.unwrap_or_else(|_| Err(SinkError::new(SinkErrorKind::Timeout, "it does not answer"))) {
+        match answer {
             Ok(states) if apply => say_applied(&states, context),
             Ok(states) => {
                 if let Some(problem) = missing(name, &states) {
@@ -50,12 +51,21 @@ pub(super) async fn streams(
                 tell(&format!(
                     "Sink `{name}` is away: {error}. Its events wait; it is tried again."
                 ));
-                tokio::spawn(later(name.clone(), streams, apply));
+                if let Some(streams) = streams {
+                    tokio::spawn(later(name.clone(), streams, apply));
+                }
             }
             Err(error) => return Some(anyhow!("sink `{name}`: {error}")),
         }
     }
     None
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, SinkError>>) -> Result<T, SinkError> {
+    let silent = || SinkError::new(SinkErrorKind::Timeout, "it does not answer");
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .unwrap_or_else(|_| Err(silent()))
 }
 
 async fn ask(streams: &dyn Streams, apply: bool) -> Result<Vec<StreamState>, SinkError> {

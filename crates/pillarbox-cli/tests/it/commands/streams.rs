@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Instant};
 
-use pillarbox_testkit::servers;
+use pillarbox_testkit::servers::{self, NatsOptions};
 
 use super::*;
 
@@ -86,9 +86,32 @@ async fn a_sink_away_from_the_start_delays_delivery_and_costs_nothing() {
     assert_eq!(code(&run(folder, &["streams", "check"])), 2, "it can't be asked");
 
     let relay = Running::start(folder, &["run", "--no-http"]);
-    relay.says("is away");
+    let said = relay.says("is away");
+    assert!(said.contains("Connection refused"), "{said}");
     relay.says("Relaying from");
     nats.start_again().await;
     wait_until_delivered(folder);
     assert_eq!(relay.stop().0, 0);
+}
+
+#[tokio::test]
+async fn a_wrong_password_ends_the_start_and_is_not_shown() {
+    let options = NatsOptions::configured("authorization { user: app, password: richtig }");
+    let Some(nats) = servers::Nats::start_with(options).await else {
+        return;
+    };
+    let folder = migrated();
+    let folder = folder.path();
+    let url = nats.url().replace("nats://", "nats://app:falsch@");
+    let with_streams = tempfile::tempdir().unwrap();
+    let with_streams = with_streams.path();
+    configure(with_streams, "sqlite:shop.db", &url);
+    for (folder, args) in [
+        (folder, &["--sink", &url, "run", "--no-http"][..]),
+        (with_streams, &["run", "--no-http", "--migrate"]),
+    ] {
+        let relay = Running::start(folder, args);
+        let said = relay.says("refuses these credentials");
+        assert!(said.contains("error: sink") && !said.contains("falsch"), "{said}");
+    }
 }

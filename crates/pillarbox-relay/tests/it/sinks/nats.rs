@@ -88,7 +88,7 @@ pub(super) async fn stored_for(client: async_nats::Client, stream: &str) -> Vec<
         .unwrap()
 }
 
-struct Harness {
+pub(super) struct Harness {
     server: Nats,
     sink: Arc<NatsSink>,
 }
@@ -121,7 +121,10 @@ impl SinkHarness for Harness {
 }
 
 async fn harness() -> Option<Harness> {
-    let server = Nats::start().await?;
+    harness_on(Nats::start().await?).await
+}
+
+pub(super) async fn harness_on(server: Nats) -> Option<Harness> {
     let sink = Arc::new(open(&server.url(), vec![spec("CONTRACT", "contract.>")]));
     sink.apply_streams().await.unwrap();
     Some(Harness { server, sink })

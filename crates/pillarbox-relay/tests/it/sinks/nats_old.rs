@@ -8,9 +8,10 @@ use pillarbox_relay::{
 use pillarbox_testkit::{
     contract::sink::{event, outgoing},
     servers::{Nats, NatsOptions, NatsVersion},
+    sink_contract,
 };
 
-use super::nats::{failure, open, spec, stored};
+use super::nats::{Harness, failure, harness_on, open, spec, stored};
 
 async fn server() -> Option<Nats> {
     let server = Nats::start_with(NatsOptions {
@@ -23,6 +24,12 @@ async fn server() -> Option<Nats> {
     assert!(version.starts_with("2.9."), "it is {version}");
     Some(server)
 }
+
+async fn harness() -> Option<Harness> {
+    harness_on(server().await?).await
+}
+
+sink_contract!(harness);
 
 #[tokio::test]
 async fn an_old_server_takes_a_batch_and_drops_what_it_has() {

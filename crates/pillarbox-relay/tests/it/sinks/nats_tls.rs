@@ -1,6 +1,9 @@
 //! NATS over TLS, with certificates made here.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use pillarbox_relay::{
     Sink,
@@ -12,6 +15,10 @@ use pillarbox_testkit::{
     servers::{Nats, NatsOptions},
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::nats::{failure, open, spec};
 
@@ -58,12 +65,16 @@ impl Authority {
 
     /// A server with a certificate for `host`; `verify` asks its clients for one of this authority too.
     async fn server(&self, host: &str, verify: bool) -> Option<Nats> {
+        Nats::start_with(NatsOptions::configured(self.configuration(host, verify))).await
+    }
+
+    fn configuration(&self, host: &str, verify: bool) -> String {
         let (certificate, key) = self.certify(host);
         let mut tls = format!("cert_file: {certificate:?}, key_file: {key:?}");
         if verify {
             tls = format!("{tls}, ca_file: {:?}, verify: true", self.ca);
         }
-        Nats::start_with(NatsOptions::configured(format!("tls {{ {tls} }}"))).await
+        format!("tls {{ {tls} }}")
     }
 }
 
@@ -141,16 +152,60 @@ async fn a_server_that_wants_to_know_its_clients_takes_our_certificate() {
 }
 
 #[tokio::test]
+async fn a_better_certificate_is_enough_to_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "ours");
+    let Some(mut server) = authority.server("nats.example", false).await else {
+        return;
+    };
+    let sink = open(
+        &address(&server, &format!("ca={}", authority.ca.display())),
+        vec![spec("S", "contract.>")],
+    );
+    sink.check().await.unwrap_err();
+    server
+        .reconfigure(authority.configuration("127.0.0.1", false))
+        .await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = sink.apply_streams().await {
+        assert!(Instant::now() < deadline, "{error}");
+    }
+    let outcomes = sink.publish(&[outgoing(event("a", "1"))]).await;
+    assert_eq!(outcomes, [Outcome::Delivered]);
+}
+
+/// A server that offers no TLS, and notes what it hears.
+#[tokio::test]
 async fn an_address_that_asks_for_tls_never_speaks_in_the_clear() {
-    let Some(server) = Nats::start().await else { return };
-    let url = server.url().replace("nats://", "tls://app:geheim@");
-    let sink = open(&url, vec![]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let info =
+            br#"INFO {"server_id":"x","version":"2.10.0","host":"127.0.0.1","port":1,"max_payload":1048576}"#;
+        stream.write_all(&[&info[..], b"\r\n"].concat()).await.unwrap();
+        let mut heard = vec![0; 4096];
+        let count = stream.read(&mut heard).await.unwrap();
+        heard.truncate(count);
+        stream
+            .write_all(b"-ERR 'Unknown Protocol Operation'\r\n")
+            .await
+            .unwrap();
+        heard
+    });
+    let sink = open(&format!("tls://app:geheim@127.0.0.1:{port}"), vec![]);
     let error = sink.check().await.unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Unreachable, "{error}");
-    assert!(
-        error.message.contains("TLS") && !error.message.contains("geheim"),
-        "{error}"
-    );
+    assert!(!error.message.contains("geheim"), "{error}");
+    let heard = heard.await.unwrap();
+    assert_eq!(heard.first(), Some(&0x16), "a TLS handshake, and no CONNECT");
+    assert!(!heard.windows(6).any(|window| window == b"geheim"));
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_as_such() {
+    let Some(server) = Nats::start().await else { return };
+    assert_refused(&address(&server, ""), "TLS").await;
 }
 
 #[test]
