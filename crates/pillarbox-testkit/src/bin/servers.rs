@@ -8,10 +8,12 @@ use pillarbox_testkit::servers::{Nats, Postgres, PostgresOptions};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    // Measurements are made on this one: memory as an operator would give it, and the log as it comes. (Tests want
-    // logical decoding, which makes the log larger.)
+    // Measurements are made on this one: memory and room for the log as an operator of a busy server would give them, and
+    // the log as it comes. (Tests want logical decoding, which makes it larger.)
     let options = PostgresOptions::default()
         .set("shared_buffers", "1GB")
+        .set("max_wal_size", "8GB")
+        .set("checkpoint_timeout", "15min")
         .set("wal_level", "replica");
     let Some(postgres) = Postgres::start(options).await else {
         return Ok(ExitCode::from(2));
