@@ -148,7 +148,10 @@ impl Desk {
             self.up_until = Some(Instant::now() + TRIALS_HOLD);
         }
         let up = self.up_until.is_some_and(|until| Instant::now() < until);
-        let health = if took_some || up {
+        // A sink that falls silent in the middle of a batch answers nobody from there on: who got no answer is at fault only
+        // if the last of the batch got one.
+        let silent_at_the_end = outcomes.last().is_some_and(got_no_answer);
+        let health = if (took_some && !silent_at_the_end) || up {
             SinkHealth::Answers
         } else {
             SinkHealth::Silent
@@ -229,6 +232,10 @@ impl Desk {
     }
 }
 
+fn got_no_answer(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(error) if error.kind == SinkErrorKind::Timeout)
+}
+
 /// Gives a batch to a sink and waits for its answers.
 pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome> {
     let outgoing: Vec<Outgoing> = batch
@@ -244,5 +251,77 @@ pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome
             let error = SinkError::new(SinkErrorKind::Timeout, "the sink gave no answer at all").in_doubt();
             vec![Outcome::Failed(error); batch.len()]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use pillarbox::Event;
+    use rand::SeedableRng;
+
+    use super::*;
+    use crate::{event::StoredEvent, sink::null::Null};
+
+    fn timeout() -> Outcome {
+        Outcome::Failed(SinkError::new(SinkErrorKind::Timeout, "no acknowledgement").in_doubt())
+    }
+
+    /// What a desk makes of these answers.
+    fn resolve(desk: &mut Desk, outcomes: Vec<Outcome>) -> Vec<Resolution> {
+        let batch = (1..).take(outcomes.len()).map(|seq| {
+            let event = StoredEvent {
+                seq,
+                lane: 0,
+                attempts: 0,
+                created_at: Timestamp::UNIX_EPOCH,
+                event: Event::new("t.x", "X", "thing", format!("key-{seq}")),
+            };
+            Entry::new(event, 0, None, Some(0))
+        });
+        let (policy, mut rng) = (RetryPolicy::default(), StdRng::seed_from_u64(1));
+        let resolved = desk.resolve(batch.collect(), outcomes, &policy, &mut rng, &Progress::default());
+        resolved.unwrap().into_iter().map(|(_, what)| what).collect()
+    }
+
+    fn desk() -> Desk {
+        Desk::new("sink".into(), Arc::new(Null), "relay".into())
+    }
+
+    #[test]
+    fn a_sink_that_falls_silent_in_the_middle_of_a_batch_charges_nobody() {
+        let mut desk = desk();
+        let resolved = resolve(&mut desk, vec![Outcome::Delivered, timeout(), timeout()]);
+        assert_eq!(
+            resolved,
+            [Resolution::Delivered, Resolution::Returned, Resolution::Returned]
+        );
+        assert!(desk.is_down());
+    }
+
+    #[test]
+    fn who_alone_gets_no_answer_is_charged() {
+        let mut desk = desk();
+        let resolved = resolve(&mut desk, vec![timeout(), Outcome::Delivered]);
+        assert!(matches!(resolved[0], Resolution::Retry { .. }));
+        assert!(!desk.is_down());
+    }
+
+    #[test]
+    fn what_nobody_takes_is_charged_after_some_trials() {
+        let mut desk = desk();
+        for _ in 0..=TRIALS {
+            assert_eq!(resolve(&mut desk, vec![timeout()]), [Resolution::Returned]);
+            desk.checked(Ok(()), &Progress::default()).unwrap();
+        }
+        assert!(matches!(
+            resolve(&mut desk, vec![timeout()])[0],
+            Resolution::Retry { .. }
+        ));
+        // And the next of them without more.
+        assert!(matches!(
+            resolve(&mut desk, vec![timeout()])[0],
+            Resolution::Retry { .. }
+        ));
     }
 }

@@ -15,6 +15,7 @@ pub mod enqueueing;
 pub mod lanes;
 pub mod limits;
 pub mod parking;
+pub mod recovering;
 pub mod releasing;
 pub mod scene;
 pub mod settling;
@@ -159,14 +160,14 @@ fn list() -> Vec<(&'static str, Check)> {
         dying::the_same_failure_is_one_group,
         dying::a_filter_chooses,
         dying::letters_are_listed_the_latest_first,
-        dying::a_replayed_event_is_tried_again_in_order,
-        dying::what_waits_in_the_side_table_waits_behind_a_replayed_event,
-        dying::a_replayed_event_can_die_again,
-        dying::a_replay_as_new_is_a_linked_copy,
-        dying::a_discarded_letter_is_done_with,
-        dying::settling_a_death_again_opens_no_letter,
-        dying::an_action_takes_the_oldest_up_to_its_limit,
-        dying::old_letters_expire,
+        recovering::a_replayed_event_is_tried_again_in_order,
+        recovering::what_waits_in_the_side_table_waits_behind_a_replayed_event,
+        recovering::a_replayed_event_can_die_again,
+        recovering::a_replay_as_new_is_a_linked_copy,
+        recovering::a_discarded_letter_is_done_with,
+        recovering::settling_a_death_again_opens_no_letter,
+        recovering::an_action_takes_the_oldest_up_to_its_limit,
+        recovering::old_letters_expire,
         lanes::no_two_relays_hold_a_lane,
         lanes::relays_taking_at_the_same_time_never_overlap,
         lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,

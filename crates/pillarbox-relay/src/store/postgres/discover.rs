@@ -7,27 +7,27 @@
 //!
 //! xids live in memory only. A new reader starts at the low mark of its lanes and pages by seq and status.
 
+mod found;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::{Limits, table::Tables};
-use sqlx::{Row, postgres::PgRow};
+use pillarbox::table::Tables;
+use sqlx::Row;
 
+use self::found::Found;
 use super::{
     connection::{Connection, Sql, arguments, statement},
     marks::{Mark, Marks},
-    row,
     snapshot::Snapshot,
 };
 use crate::{
-    event::{Seq, StoredEvent, Unreadable},
+    event::Seq,
     store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind},
 };
 
 /// Rows found by txid at once, at least; beyond that they are read by seq.
 const SCAN_ROWS_MIN: usize = 2_000;
-/// Where the columns of the event begin in the statements' rows.
-const EVENT_COLUMNS: usize = 5;
 
 pub(super) struct Statements {
     page: Sql,
@@ -83,19 +83,6 @@ struct Paging {
     after: Seq,
     /// Every seq up to here was decided when the snapshot was taken.
     decided: Option<Seq>,
-}
-
-/// What a statement found.
-struct Found {
-    snapshot: Option<Snapshot>,
-    page: Page,
-    rows: usize,
-    payload_bytes: usize,
-    last_seq: Option<Seq>,
-    total: usize,
-    truncated: bool,
-    /// The page ends before a payload that is larger than a small one.
-    cut: bool,
 }
 
 impl SnapshotReader {
@@ -279,95 +266,6 @@ impl SnapshotReader {
         self.last_taken = self.last_taken.max(seq);
         self.marks.add(Mark { seq, xid });
         Ok(())
-    }
-
-    /// What the rows hold. A payload of up to `fetched` bytes came with its row.
-    fn found(&mut self, rows: Vec<PgRow>, limit: PageLimit, fetched: usize) -> Result<Found, StoreError> {
-        let limits = Limits {
-            payload_bytes_max: limit.payload_bytes_max,
-            ..Limits::default()
-        };
-        let mut found = Found {
-            snapshot: None,
-            page: Page::default(),
-            rows: 0,
-            payload_bytes: 0,
-            last_seq: None,
-            total: 0,
-            truncated: false,
-            cut: false,
-        };
-        found.page.events.reserve_exact(rows.len());
-        for (index, row) in rows.iter().enumerate() {
-            if index == 0 {
-                self.same_server(row, 1)?;
-                let head = |e| self.connection.explain(e);
-                let last_taken: Option<Seq> = row.try_get(2).map_err(head)?;
-                let total: Option<i64> = row.try_get(3).map_err(head)?;
-                found.truncated = row.try_get::<Option<bool>, _>(4).map_err(head)?.unwrap_or(false);
-                found.total = usize::try_from(total.unwrap_or(0)).unwrap_or(usize::MAX);
-                self.last_taken = self.last_taken.max(last_taken.unwrap_or(0));
-            }
-            if found.snapshot.is_none() {
-                let text: Option<&str> = row.try_get(0).map_err(|e| self.connection.explain(e))?;
-                found.snapshot = text
-                    .map(|text| text.parse().map_err(|_| unusable("a snapshot can't be read")))
-                    .transpose()?;
-            }
-            let no_event = row
-                .try_get::<Option<Seq>, _>(EVENT_COLUMNS)
-                .map_err(|e| self.connection.explain(e))?
-                .is_none();
-            if no_event {
-                continue;
-            }
-            if (fetched + 1..=limit.payload_bytes_max).contains(&row::payload_size(row, EVENT_COLUMNS)) {
-                found.cut = true;
-                break;
-            }
-            found.rows += 1;
-            found.add(row::event(row, EVENT_COLUMNS, &limits), &self.low_marks, limit);
-        }
-        // The statements return them so; SQL does not promise it.
-        if !found.page.events.is_sorted_by_key(|event| event.seq) {
-            found.page.events.sort_by_key(|event| event.seq);
-        }
-        Ok(found)
-    }
-
-    fn same_server(&mut self, row: &PgRow, column: usize) -> Result<(), StoreError> {
-        let start = row
-            .try_get_raw(column)
-            .ok()
-            .and_then(|value| value.as_bytes().ok().and_then(|b| <[u8; 8]>::try_from(b).ok()))
-            .map(i64::from_be_bytes)
-            .ok_or_else(|| unusable("the server's start can't be read"))?;
-        if *self.server_start.get_or_insert(start) == start {
-            return Ok(());
-        }
-        Err(StoreError::new(
-            StoreErrorKind::Away,
-            "the database has been restarted: reading again from the low marks",
-        ))
-    }
-}
-
-impl Found {
-    fn add(&mut self, read: Result<StoredEvent, Unreadable>, low_marks: &[Seq; 256], limit: PageLimit) {
-        let (seq, lane, bytes) = match &read {
-            Ok(event) => (event.seq, event.lane, event.event.payload.len()),
-            Err(unreadable) => (unreadable.seq, unreadable.lane, limit.payload_bytes_max),
-        };
-        self.payload_bytes += bytes;
-        self.last_seq = self.last_seq.max(Some(seq));
-        // Pages begin at the lowest mark; each lane has its own.
-        if seq <= low_marks[usize::from(lane)] {
-            return;
-        }
-        match read {
-            Ok(event) => self.page.events.push(event),
-            Err(unreadable) => self.page.unreadable.push(unreadable),
-        }
     }
 }
 
