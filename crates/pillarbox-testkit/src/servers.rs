@@ -17,7 +17,7 @@ pub use found::{PYTHON, python, skip};
 pub use nats::{Nats, NatsOptions, NatsVersion};
 pub use pgbouncer::Pgbouncer;
 pub use postgres::{Postgres, PostgresOptions};
-pub use service::free_port;
+pub use service::{free_port, signal};
 
 use tokio::sync::OnceCell;
 

@@ -101,8 +101,9 @@ impl Relays {
     pub(super) async fn stop(self) -> Result<Summary> {
         for relay in &self.running {
             if let Some(pid) = relay.child.id() {
-                let status = Command::new("kill")
-                    .args(["-TERM", &pid.to_string()])
+                // The shell's own `kill`: a program of that name is not on every machine.
+                let status = Command::new("sh")
+                    .args(["-c", r#"kill -s TERM "$1""#, "sh", &pid.to_string()])
                     .status()
                     .await?;
                 if !status.success() {

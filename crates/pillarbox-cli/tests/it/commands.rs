@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pillarbox_testkit::servers;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -77,11 +78,7 @@ fn line(id: u32) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
+    servers::signal(name, &[child.id()]).unwrap();
 }
 
 /// A relay whose stderr is read as it comes.

@@ -223,8 +223,9 @@ impl Drop for Service {
     }
 }
 
-/// The shell's own `kill`: present on every machine, and it needs no unsafe code here.
-pub(super) fn signal(name: &str, pids: &[u32]) -> Result<()> {
+/// Sends a signal by its name (`TERM`), by the shell's own `kill`: a program of that name is not on every machine, and this
+/// needs no unsafe code.
+pub fn signal(name: &str, pids: &[u32]) -> Result<()> {
     let sent = Command::new("sh")
         .args(["-c", r#"signal=$1; shift; kill -s "$signal" "$@""#, "sh", name])
         .args(pids.iter().map(u32::to_string))

@@ -2,6 +2,7 @@
 
 use std::{fs::File, io::Write, path::PathBuf, process::ExitStatus, time::Duration};
 
+use pillarbox_testkit::servers;
 use tokio::{
     process::{Child, Command},
     time::{Instant, timeout},
@@ -91,13 +92,7 @@ impl Relay {
     }
 
     pub(in super::super) async fn signal(&self, signal: &str) {
-        let pid = self.child.id().unwrap().to_string();
-        let sent = Command::new("kill")
-            .args(["-s", signal, &pid])
-            .status()
-            .await
-            .unwrap();
-        assert!(sent.success(), "kill -s {signal} {pid}: {sent}");
+        servers::signal(signal, &[self.child.id().unwrap()]).unwrap();
     }
 }
 
