@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::found;
 use super::postgres::blocking;
-use super::service::{Service, on_a_free_port, signal};
+use super::service::{Service, freeze, on_a_free_port, signal};
 
 /// Which server to start and with what configuration.
 #[derive(Debug, Clone, Default)]
@@ -123,7 +123,7 @@ impl Nats {
 
     /// Freezes the server: connections stay open and nothing answers.
     pub async fn pause(&mut self) {
-        self.with(|server| signal("STOP", &server.service.pid().into_iter().collect::<Vec<_>>()))
+        self.with(|server| freeze(&server.service.pid().into_iter().collect::<Vec<_>>()))
             .await;
     }
 

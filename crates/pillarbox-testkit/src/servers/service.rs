@@ -238,6 +238,30 @@ pub fn signal(name: &str, pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
+/// Stops processes where they are, and returns when every thread of them stands still: the signal alone is only a wish.
+pub(super) fn freeze(pids: &[u32]) -> Result<()> {
+    signal("STOP", pids)?;
+    let started = Instant::now();
+    while !pids.iter().all(|&pid| stands_still(pid)) {
+        ensure!(started.elapsed() < PATIENCE, "{pids:?} do not stop");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Whether every thread is stopped. One that is gone is.
+fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name before the state is in brackets and may hold anything.
+        let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        state.is_empty() || state.starts_with(['T', 't', 'Z', 'X'])
+    })
+}
+
 /// A port nobody listens on, from below the range that Linux gives to outgoing connections: a port out of that range can
 /// be taken by the very clients that keep trying to reach a stopped server, and then it can't come back.
 pub fn free_port() -> u16 {
