@@ -124,6 +124,7 @@ fn list() -> Vec<(&'static str, Check)> {
         discovery::a_reader_returns_only_its_lanes,
         discovery::every_event_belongs_to_its_keys_lane,
         discovery::decided_reaches_the_last_event,
+        discovery::what_is_committed_between_two_pages_is_read_with_the_rest,
         discovery::readers_beside_busy_writers_miss_nothing,
         limits::a_page_keeps_its_limit_of_bytes,
         limits::a_page_has_one_event_however_large,

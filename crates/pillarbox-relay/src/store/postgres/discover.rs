@@ -178,7 +178,8 @@ impl SnapshotReader {
         let room = !found.cut && found.payload_bytes.saturating_add(limit.payload_bytes_max) <= limit.bytes;
         if found.rows == 0 || (found.rows < limit.events && room) {
             self.through(paging.snapshot, paging.decided);
-            return self.answer(found.page, false);
+            // The snapshot is as old as its first page: what was committed since can be read at once.
+            return self.answer(found.page, true);
         }
         paging.after = found.last_seq.unwrap_or(paging.after);
         self.delivered(&paging);

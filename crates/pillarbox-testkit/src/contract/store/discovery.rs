@@ -207,6 +207,20 @@ pub async fn decided_reaches_the_last_event(harness: Arc<dyn StoreHarness>) {
     assert_eq!(ids(&read), written(&events));
 }
 
+/// Whoever reads until there is no more has everything that was committed before the last page was asked for.
+pub async fn what_is_committed_between_two_pages_is_read_with_the_rest(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let mut reader = scene.reader();
+    drain(&mut reader, page(2)).await;
+    // Two full pages: the reader only learns from an empty one that its snapshot is through.
+    let mut events = scene.commit_key("a", 4).await;
+    let mut read = reader.next(page(2)).await.unwrap().events;
+    assert_eq!(read.len(), 2);
+    events.extend(scene.commit_key("b", 1).await);
+    read.extend(drain(&mut reader, page(2)).await.events);
+    assert_eq!(ids(&read), written(&events));
+}
+
 pub async fn readers_beside_busy_writers_miss_nothing(harness: Arc<dyn StoreHarness>) {
     const WRITERS: usize = 4;
     const ROUNDS: usize = 25;
