@@ -343,3 +343,36 @@ fn dead_letters_of_a_database_that_is_away_are_unavailable() {
         assert!(!answer["error"].as_str().unwrap().contains("geheim"), "{answer}");
     }
 }
+
+#[test]
+fn replays_can_be_forbidden_and_old_letters_are_dropped() {
+    let folder = migrated();
+    configure(folder.path(), "");
+    let file = folder.path().join("pillarbox.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "  dlq: { enable_manual_replay: false }\n").unwrap();
+    enqueue(folder.path(), &lost(1, "a"));
+    let served = Served::start(folder.path(), &["run"]);
+    served.until_open(1);
+    let (status, answer) = served.post("/v1/dead/replay", &json!({ "all": true }));
+    assert_eq!(status, 403, "{answer}");
+    let output = run(folder.path(), &["dead", "replay", "--all"]);
+    assert_eq!(code(&output), 2);
+    for said in [answer.to_string(), stderr(&output)] {
+        assert!(said.contains("outbox.dlq.enable_manual_replay"), "{said}");
+    }
+    served.until_open(1);
+    assert_eq!(served.relay.stop().0, 0);
+
+    // It died in 1970.
+    let database = format!("sqlite:{}", folder.path().join("pillarbox.db").display());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let pool = sqlx::SqlitePool::connect(&database).await.unwrap();
+        let sql = "update outbox_events_dead set died_at = 0";
+        sqlx::query(sql).execute(&pool).await.unwrap();
+        pool.close().await;
+    });
+    let served = Served::start(folder.path(), &["run"]);
+    served.until_open(0);
+    assert_eq!(served.relay.stop().0, 0);
+}
