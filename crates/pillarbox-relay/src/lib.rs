@@ -17,6 +17,7 @@ pub mod connect;
 pub mod dead;
 pub mod engine;
 pub mod event;
+pub mod http_client;
 pub mod retry;
 pub mod route;
 pub mod settlement;

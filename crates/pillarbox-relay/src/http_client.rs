@@ -1,0 +1,48 @@
+//! The HTTP client for what is asked and told outside of stores and sinks: one TLS provider, no redirects, no proxy of
+//! the environment, a limit on time and on what is read.
+
+use std::{sync::Arc, time::Duration};
+
+use rustls::{ClientConfig, RootCertStore};
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum HttpClientError {
+    #[error("the HTTP client can't be made: {0}")]
+    Client(#[from] reqwest::Error),
+    #[error("the TLS settings of the HTTP client are refused: {0}")]
+    Tls(#[from] rustls::Error),
+    /// What was read so far is dropped.
+    #[error("the answer is larger than {bytes_max} bytes")]
+    TooLarge { bytes_max: usize },
+}
+
+/// A client that gives a whole request, its answer included, this time. It trusts the machine's authorities.
+pub fn client(timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .timeout(timeout)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .user_agent(concat!("pillarbox/", env!("CARGO_PKG_VERSION")))
+        .build()?)
+}
+
+/// The body of an answer, unless it is larger than this.
+pub async fn body(mut answer: reqwest::Response, bytes_max: usize) -> Result<Vec<u8>, HttpClientError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(HttpClientError::TooLarge { bytes_max });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
