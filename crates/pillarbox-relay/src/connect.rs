@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::{
     dead::DeadLetters,
+    notice::Notices,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
     store::{Admin, Store, StoreError, StoreErrorKind},
 };
@@ -48,6 +49,7 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
     pub dead_letters: Arc<dyn DeadLetters>,
+    pub notices: Arc<dyn Notices>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -60,7 +62,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 kind: "postgres",
                 store: store.clone(),
                 admin: store.clone(),
-                dead_letters: store,
+                dead_letters: store.clone(),
+                notices: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -70,7 +73,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 kind: "sqlite",
                 store: store.clone(),
                 admin: store.clone(),
-                dead_letters: store,
+                dead_letters: store.clone(),
+                notices: store,
             })
         }
         other => Err(StoreError::new(

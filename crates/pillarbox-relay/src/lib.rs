@@ -18,6 +18,7 @@ pub mod dead;
 pub mod engine;
 pub mod event;
 pub mod http_client;
+pub mod notice;
 pub mod retry;
 pub mod route;
 pub mod settlement;

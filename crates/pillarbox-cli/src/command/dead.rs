@@ -1,9 +1,10 @@
-//! `pillarbox dead list|show|replay|discard`
+//! `pillarbox dead list|show|replay|discard|test-notice`
 
 mod act;
 mod filter;
 mod list;
 mod show;
+mod test_notice;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -34,6 +35,7 @@ enum Command {
     Show(show::Args),
     Replay(act::ReplayArgs),
     Discard(act::DiscardArgs),
+    TestNotice(test_notice::Args),
 }
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
@@ -43,5 +45,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         Command::Show(args) => show::run(args, context).await,
         Command::Replay(args) => act::replay(args, context).await,
         Command::Discard(args) => act::discard(args, context).await,
+        Command::TestNotice(args) => test_notice::run(args, context).await,
     }
 }

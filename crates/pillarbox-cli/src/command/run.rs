@@ -1,5 +1,6 @@
 //! `pillarbox run`
 
+mod notices;
 mod retention;
 mod sinks;
 mod summary;
@@ -54,6 +55,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let signals = Signals::start()?;
     let open = open_store(&settings)?;
     let sinks = sinks::open(&settings)?;
+    let channels = notices::channels(&settings.notices.channels)?;
     let server = if args.no_http {
         None
     } else {
@@ -103,6 +105,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         .dead_letters
         .retention
         .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
+    let notifier = notices::start(&settings, channels, &open, progress.clone());
     let stop = relay.stopper();
     let mut finished = std::pin::pin!(relay.finished());
     let ended: Result<(), RelayError> = tokio::select! {
@@ -115,6 +118,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     };
     if let Some(retention) = retention {
         retention.abort();
+    }
+    if let Some(notifier) = notifier {
+        notifier.stop(notices::LAST_WORDS).await;
     }
     if let Some((server, api)) = server {
         api.close();

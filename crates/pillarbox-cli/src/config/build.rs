@@ -1,6 +1,7 @@
 //! From the keys to what the relay is given, with the checks a schema can't make.
 
 mod delivery;
+mod notices;
 mod relay;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ use pillarbox_relay::{
 };
 use url::Url;
 
+pub(crate) use self::notices::NoticeSettings;
 use super::{Loaded, schema, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
@@ -29,6 +31,7 @@ pub(crate) struct Settings {
     pub listen: SocketAddr,
     pub health_checks: bool,
     pub dead_letters: DeadLetterSettings,
+    pub notices: NoticeSettings,
 }
 
 #[derive(Clone)]
@@ -56,6 +59,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
     let relay = relay::options(outbox, &mut problems);
+    let notices = notices::settings(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -85,6 +89,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
             retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
             replay_allowed: outbox.dlq.enable_manual_replay,
         },
+        notices,
     })
 }
 
@@ -110,12 +115,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             !dlq.auto_dlq_after_max_retries,
             "retrying for ever",
             "set it to true",
-        ),
-        (
-            "dlq.dlq_notification_enabled",
-            dlq.dlq_notification_enabled,
-            "telling somebody of a dead letter",
-            "set it to false",
         ),
         (
             "validation.enable_schema_validation",
@@ -146,12 +145,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             monitoring.metrics_prefix != "outbox",
             "metrics",
             "leave it out",
-        ),
-        (
-            "monitoring.alert_on_dlq_events",
-            monitoring.alert_on_dlq_events,
-            "alerts",
-            "set it to false",
         ),
     ];
     for (key, asked, what, instead) in later {

@@ -1,9 +1,13 @@
 //! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file.
 
+mod dlq;
+
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::dlq::{Command, Dlq, Reprocess, Webhook};
 
 /// A Pillarbox configuration file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -151,19 +155,6 @@ pub(crate) struct RetryPolicy {
     pub jitter_range: [f64; 2],
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Dlq {
-    /// An event that used up its attempts is dead. (`false` is not built yet.)
-    pub auto_dlq_after_max_retries: bool,
-    /// Not built yet: leave it off.
-    pub dlq_notification_enabled: bool,
-    /// Dead letters are dropped after so many days, whether somebody looked at them or not; 0 keeps them for ever.
-    pub dlq_retention_days: u32,
-    /// Whether `pillarbox dead replay` and the HTTP API may send dead events again.
-    pub enable_manual_replay: bool,
-}
-
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Validation {
@@ -184,7 +175,7 @@ pub(crate) struct Monitoring {
     pub metrics_prefix: String,
     /// Serve `/livez`, `/readyz` and `/healthz`.
     pub enable_health_checks: bool,
-    /// Not built yet: leave it off.
+    /// Say it in the log, as an error, when events die of a new cause; also where notifications are off.
     pub alert_on_dlq_events: bool,
 }
 
@@ -246,17 +237,6 @@ impl Default for RetryPolicy {
             default_backoff_multiplier: 2.0,
             enable_jitter: true,
             jitter_range: [0.75, 1.25],
-        }
-    }
-}
-
-impl Default for Dlq {
-    fn default() -> Self {
-        Self {
-            auto_dlq_after_max_retries: true,
-            dlq_notification_enabled: false,
-            dlq_retention_days: 30,
-            enable_manual_replay: true,
         }
     }
 }

@@ -70,13 +70,11 @@ fn what_is_not_built_is_refused_and_never_ignored() {
         ("database", "wal_table_name: storage_outbox_wal"),
         ("publisher", "enable_wal_integration: true"),
         ("dlq", "auto_dlq_after_max_retries: false"),
-        ("dlq", "dlq_notification_enabled: true"),
         ("validation", "enable_schema_validation: true"),
         ("validation", "enable_business_rule_validation: true"),
         ("validation", "schema_registry_url: http://127.0.0.1"),
         ("monitoring", "enable_metrics: true"),
         ("monitoring", "metrics_prefix: shop"),
-        ("monitoring", "alert_on_dlq_events: true"),
     ] {
         let text = problems(&format!("outbox:\n  {group}:\n    {line}\n"));
         let key = line.split(':').next().unwrap();

@@ -11,6 +11,7 @@ mod discover;
 mod error;
 mod lanes;
 mod marks;
+mod notices;
 mod notify;
 mod park;
 mod row;

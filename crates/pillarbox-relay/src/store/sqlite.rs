@@ -10,6 +10,7 @@ mod connection;
 mod dead;
 mod discover;
 mod lanes;
+mod notices;
 mod park;
 mod row;
 mod settle;

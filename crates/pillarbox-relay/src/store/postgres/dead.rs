@@ -149,7 +149,7 @@ impl DeadLetters for PostgresStore {
 }
 
 impl PostgresStore {
-    fn read<T>(
+    pub(super) fn read<T>(
         &self,
         rows: &[PgRow],
         read: impl FnMut(&PgRow) -> Result<T, sqlx::Error>,
@@ -158,7 +158,7 @@ impl PostgresStore {
         read.map_err(|e| self.connection.explain(e))
     }
 
-    fn counted(&self, row: &PgRow) -> Result<usize, StoreError> {
+    pub(super) fn counted(&self, row: &PgRow) -> Result<usize, StoreError> {
         let n = count(row, 0).map_err(|e| self.connection.explain(e))?;
         Ok(usize::try_from(n).unwrap_or(usize::MAX))
     }
@@ -234,10 +234,10 @@ fn recoveries(json: &str) -> Vec<Recovery> {
         .collect()
 }
 
-fn count(row: &PgRow, column: usize) -> Result<u64, sqlx::Error> {
+pub(super) fn count(row: &PgRow, column: usize) -> Result<u64, sqlx::Error> {
     row.try_get::<i64, _>(column).map(i64::unsigned_abs)
 }
 
-fn time(microseconds: i64) -> Timestamp {
+pub(super) fn time(microseconds: i64) -> Timestamp {
     Timestamp::from_microsecond(microseconds).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -47,8 +47,18 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .script_in(&mut tx, tables.render(include_str!("schema.sql")))
         .await?;
     connection.commit(tx).await?;
-    let beside =
-        ["parked", "lanes", "leases", "relays", "recoveries", "meta"].map(|suffix| tables.beside(suffix));
+    let beside = [
+        "parked",
+        "lanes",
+        "leases",
+        "relays",
+        "recoveries",
+        "notices",
+        "notice_sends",
+        "schedules",
+        "meta",
+    ]
+    .map(|suffix| tables.beside(suffix));
     Ok([tables.events(), tables.dead()]
         .into_iter()
         .chain(beside)

@@ -128,6 +128,36 @@ create table if not exists {events_recoveries} (
 );
 create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
+-- What people were told about dead letters: a row for each fingerprint.
+create table if not exists {events_notices} (
+    fingerprint   text primary key,
+    -- Notices so far: whoever tells the next one makes it one more, so that only one relay does.
+    n             bigint not null,
+    state         text not null constraint {index_notices_state} check (state in ('open', 'recovered')),
+    count         bigint not null,
+    last_died_at  timestamptz not null,
+    told_at       timestamptz not null,
+    about         text not null
+);
+-- Notices on their way, for each channel. due_at is the end of the lease while one is tried, and null when it was given up.
+create table if not exists {events_notice_sends} (
+    channel      text not null,
+    fingerprint  text not null,
+    n            bigint not null,
+    id           uuid not null,
+    body         text not null,
+    made_at      timestamptz not null,
+    due_at       timestamptz,
+    attempts     integer not null default 0,
+    error        text,
+    primary key (channel, fingerprint, n)
+);
+-- When the reprocessor ran last, by the names in the configuration.
+create table if not exists {events_schedules} (
+    name         text primary key,
+    last_run_at  timestamptz not null
+);
+
 -- The second until which a relay sleeps and wants waking by NOTIFY. A sequence, because it is changed in place: a row
 -- would leave dead versions that every insert of an event would step over while a long transaction is open.
 create sequence if not exists {events_asleep} as bigint minvalue 0 start 0;

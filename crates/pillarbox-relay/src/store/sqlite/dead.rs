@@ -261,7 +261,7 @@ fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, Sqlit
         .bind(filter.since.map(Timestamp::as_microsecond))
 }
 
-fn read<T>(
+pub(super) fn read<T>(
     at: &Connections,
     rows: Result<Vec<SqliteRow>, sqlx::Error>,
     read: impl FnMut(&SqliteRow) -> Result<T, sqlx::Error>,
@@ -299,6 +299,6 @@ fn recovery(row: &SqliteRow) -> Result<Recovery, sqlx::Error> {
     })
 }
 
-fn count(row: &SqliteRow, column: usize) -> Result<u64, sqlx::Error> {
+pub(super) fn count(row: &SqliteRow, column: usize) -> Result<u64, sqlx::Error> {
     row.try_get::<i64, _>(column).map(i64::unsigned_abs)
 }

@@ -108,6 +108,38 @@ create table if not exists {events_recoveries} (
 
 create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
+-- What people were told about dead letters: a row for each fingerprint. Whoever tells the next notice makes n one more, so that
+-- only one relay does.
+create table if not exists {events_notices} (
+    fingerprint text primary key,
+    n integer not null,
+    state text not null check (state in ('open', 'recovered')),
+    count integer not null,
+    last_died_at integer not null,
+    told_at integer not null,
+    about text not null
+) strict;
+
+-- Notices on their way, for each channel. due_at is the end of the lease while one is tried, and null when it was given up.
+create table if not exists {events_notice_sends} (
+    channel text not null,
+    fingerprint text not null,
+    n integer not null,
+    id text not null,
+    body text not null,
+    made_at integer not null,
+    due_at integer,
+    attempts integer not null default 0,
+    error text,
+    primary key (channel, fingerprint, n)
+) strict;
+
+-- When the reprocessor ran last, by the names in the configuration.
+create table if not exists {events_schedules} (
+    name text primary key,
+    last_run_at integer not null
+) strict;
+
 create table if not exists {events_meta} (
     name text primary key,
     value text not null
