@@ -59,6 +59,7 @@ statements![
     release,
     renew,
     schema,
+    schema_from_2,
     status,
     take,
     top,
