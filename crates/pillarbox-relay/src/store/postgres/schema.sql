@@ -1,4 +1,5 @@
--- The outbox, version 2. Every statement can be run again and then changes nothing.
+-- The outbox, version 3. Every statement can be run again and then changes nothing; over version 2 it brings that one up
+-- to date.
 --
 -- An application's role needs: insert and select on {events}, select on {events_asleep}.
 -- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
@@ -56,19 +57,24 @@ with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_i
 create index if not exists {index_txid} on {events} (txid);
 
 -- Failing and held events, and delayed ones: the few that wait. due_at is set for a key's failing head and for delayed
--- events, and null for what is held behind a head.
+-- events, and null for what is held behind a head. A blocked one is dead, and its key waits until somebody replays or
+-- discards it.
 create table if not exists {events_parked} (
     seq     bigint primary key,
     lane    smallint not null,
     key     text not null,
-    state   text not null constraint {index_parked_state} check (state in ('failed', 'held', 'delayed')),
+    state   text not null,
     due_at  timestamptz,
     -- The latest failures: error, sink, relay, at.
     failures jsonb not null default '[]'
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+alter table {events_parked}
+    drop constraint if exists {index_parked_state},
+    add constraint {index_parked_state} check (state in ('failed', 'held', 'delayed', 'blocked'));
 create index if not exists {index_parked_key} on {events_parked} (lane, key, seq);
 create index if not exists {index_parked_due} on {events_parked} (lane, due_at) where due_at is not null;
 create index if not exists {index_parked_head} on {events_parked} (lane, key) where due_at is not null;
+create index if not exists {index_parked_blocked} on {events_parked} (lane, key, seq) where state = 'blocked';
 
 -- Who holds a lane. Changes only when a lane changes hands, so that the fence in every settlement reads 256 rows and
 -- never the dead versions that renewals leave behind while some long transaction keeps its snapshot.
@@ -169,4 +175,5 @@ create table if not exists {events_meta} (
     system_identifier  bigint not null
 );
 insert into {events_meta} (version, system_identifier)
-select 2, system_identifier from pg_control_system() on conflict do nothing;
+select 3, system_identifier from pg_control_system() on conflict do nothing;
+update {events_meta} set version = 3 where version = 2;

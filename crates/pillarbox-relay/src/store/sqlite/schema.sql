@@ -1,4 +1,4 @@
--- The outbox, schema version 2.
+-- The outbox, schema version 3.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
 -- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
@@ -38,11 +38,12 @@ create table if not exists {events} (
 create unique index if not exists {index_id} on {events} (id);
 
 -- Failing, held and delayed events. Of a key's failing and held ones only the first has a due_at: the others wait for it.
+-- A blocked one is dead, and its key waits until somebody replays or discards it.
 create table if not exists {events_parked} (
     seq integer primary key,
     lane integer not null,
     key text not null,
-    state text not null check (state in ('failed', 'held', 'delayed')),
+    state text not null check (state in ('failed', 'held', 'delayed', 'blocked')),
     due_at integer,
     -- The latest failures, as a JSON list: error, sink, relay, at.
     failures text not null default '[]'
@@ -52,6 +53,7 @@ create index if not exists {index_parked_due} on {events_parked} (due_at) where 
 create index if not exists {index_parked_key} on {events_parked} (lane, key, seq) where state <> 'delayed';
 create index if not exists {index_parked_head} on {events_parked} (lane, key, seq)
     where state <> 'delayed' and due_at is not null;
+create index if not exists {index_parked_blocked} on {events_parked} (lane, key, seq) where state = 'blocked';
 
 create table if not exists {events_lanes} (
     lane integer primary key,
@@ -146,4 +148,4 @@ create table if not exists {events_meta} (
 ) strict;
 
 -- Never over another version: the tables of that one were left as they are.
-insert into {events_meta} (name, value) values ('schema_version', '2') on conflict (name) do nothing;
+insert into {events_meta} (name, value) values ('schema_version', '3') on conflict (name) do nothing;

@@ -69,6 +69,7 @@ statements![
     release,
     renew,
     schema,
+    schema_from_2,
     status,
     take,
     top,
