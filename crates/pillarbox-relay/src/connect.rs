@@ -8,6 +8,7 @@ use url::Url;
 use crate::{
     dead::DeadLetters,
     notice::Notices,
+    reprocess::Schedules,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
     store::{Admin, Store, StoreError, StoreErrorKind},
 };
@@ -50,6 +51,7 @@ pub struct OpenStore {
     pub admin: Arc<dyn Admin>,
     pub dead_letters: Arc<dyn DeadLetters>,
     pub notices: Arc<dyn Notices>,
+    pub schedules: Arc<dyn Schedules>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -63,7 +65,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 store: store.clone(),
                 admin: store.clone(),
                 dead_letters: store.clone(),
-                notices: store,
+                notices: store.clone(),
+                schedules: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -74,7 +77,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 store: store.clone(),
                 admin: store.clone(),
                 dead_letters: store.clone(),
-                notices: store,
+                notices: store.clone(),
+                schedules: store,
             })
         }
         other => Err(StoreError::new(

@@ -9,7 +9,7 @@ mod wait;
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Result, anyhow};
-use pillarbox_relay::{Relay, engine::RelayError};
+use pillarbox_relay::{Relay, connect::OpenStore, engine::RelayError, reprocess::Reprocessor};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -105,6 +105,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         .dead_letters
         .retention
         .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
+    let reprocessor = reprocess(&settings, &open);
     let notifier = notices::start(&settings, channels, &open, progress.clone());
     let stop = relay.stopper();
     let mut finished = std::pin::pin!(relay.finished());
@@ -119,6 +120,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     if let Some(retention) = retention {
         retention.abort();
     }
+    reprocessor.cancel();
     if let Some(notifier) = notifier {
         notifier.stop(notices::LAST_WORDS).await;
     }
@@ -134,6 +136,21 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         context,
     )?;
     ended.map(|()| Answer::Yes).map_err(|error| anyhow!(error))
+}
+
+/// Sends dead letters again as the schedules say, until it is cancelled.
+fn reprocess(settings: &Settings, open: &OpenStore) -> CancellationToken {
+    let stop = CancellationToken::new();
+    if !settings.reprocess.is_empty() {
+        let reprocessor = Reprocessor {
+            dead_letters: open.dead_letters.clone(),
+            schedules: open.schedules.clone(),
+            list: settings.reprocess.clone(),
+            relay: settings.relay.name.clone(),
+        };
+        tokio::spawn(reprocessor.keep(stop.clone()));
+    }
+    stop
 }
 
 fn say_started(settings: &Settings, context: &Context) {

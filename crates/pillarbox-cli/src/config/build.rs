@@ -3,6 +3,7 @@
 mod delivery;
 mod notices;
 mod relay;
+mod reprocess;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -10,11 +11,12 @@ use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
     connect::{DatabaseOptions, SinkOptions, nats_servers},
+    reprocess::Schedule,
     route::Routes,
 };
 use url::Url;
 
-pub(crate) use self::notices::NoticeSettings;
+use self::notices::NoticeSettings;
 use super::{Loaded, schema, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
@@ -32,6 +34,7 @@ pub(crate) struct Settings {
     pub health_checks: bool,
     pub dead_letters: DeadLetterSettings,
     pub notices: NoticeSettings,
+    pub reprocess: Vec<Schedule>,
 }
 
 #[derive(Clone)]
@@ -60,6 +63,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     delivery::streams(outbox, &mut sinks, &mut problems);
     let relay = relay::options(outbox, &mut problems);
     let notices = notices::settings(outbox, &mut problems);
+    let reprocess = reprocess::schedules(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -90,6 +94,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
             replay_allowed: outbox.dlq.enable_manual_replay,
         },
         notices,
+        reprocess,
     })
 }
 

@@ -183,7 +183,10 @@ impl Watch {
         about.replayed = Some(outcome.replayed);
         about.discarded = Some(outcome.discarded);
         about.relay.clone_from(&self.relay);
-        about.look = format!("pillarbox dead list --letters --done --fingerprint {}", before.fingerprint);
+        about.look = format!(
+            "pillarbox dead list --letters --done --fingerprint {}",
+            before.fingerprint
+        );
         telling(now, Kind::Recovered, ToldState::Recovered, Some(before), about)
     }
 }

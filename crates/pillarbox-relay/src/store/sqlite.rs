@@ -12,6 +12,7 @@ mod discover;
 mod lanes;
 mod notices;
 mod park;
+mod reprocess;
 mod row;
 mod settle;
 mod statements;

@@ -165,7 +165,7 @@ impl PostgresStore {
 }
 
 /// Ids are looked up by their index; the rest is compared letter by letter.
-fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
+pub(super) fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
     let ids = match filter.ids.is_empty() {
         true => "$1::uuid[] is null",
         false => "d.id = any($1::uuid[])",
@@ -175,7 +175,7 @@ fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
 }
 
 /// As `dead_filter.sql` takes them.
-fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> {
+pub(super) fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> {
     let (topic, prefix) = filter.topic_and_prefix();
     let ids = (!filter.ids.is_empty()).then_some(&filter.ids);
     let reason = filter.reason.map(DeadReason::as_str);

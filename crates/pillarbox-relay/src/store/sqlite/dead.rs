@@ -248,7 +248,7 @@ impl<'a> Action<'a> {
 }
 
 /// With the filter bound, as `dead_filter.sql` takes it.
-fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, SqliteArguments> {
+pub(super) fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, SqliteArguments> {
     let (topic, prefix) = filter.topic_and_prefix();
     sqlx::query(sql.clone())
         .bind((!filter.ids.is_empty()).then(|| text(&filter.ids)))
