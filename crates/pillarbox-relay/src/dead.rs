@@ -121,6 +121,8 @@ pub struct DeadGroup {
     pub topics: u64,
     pub first_died_at: Timestamp,
     pub last_died_at: Timestamp,
+    /// When people were told last that events die of this.
+    pub told_at: Option<Timestamp>,
 }
 
 /// What a bulk action would touch.

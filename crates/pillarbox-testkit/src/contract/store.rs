@@ -17,8 +17,10 @@ pub mod limits;
 pub mod parking;
 pub mod recovering;
 pub mod releasing;
+pub mod reprocessing;
 pub mod scene;
 pub mod settling;
+pub mod telling;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -26,6 +28,8 @@ use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use pillarbox_relay::{
     dead::DeadLetters,
+    notice::Notices,
+    reprocess::Schedules,
     store::{Admin, Store},
 };
 use uuid::Uuid;
@@ -42,6 +46,12 @@ pub trait StoreHarness: Send + Sync {
 
     /// `None`: nobody looks at this store's dead letters.
     fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>>;
+
+    /// `None` where there are no dead letters to tell of.
+    fn notices(&self) -> Option<Arc<dyn Notices>>;
+
+    /// `None` where there are no dead letters to send again.
+    fn schedules(&self) -> Option<Arc<dyn Schedules>>;
 
     /// A transaction of the application's.
     async fn begin(&self) -> Box<dyn OpenTransaction>;
@@ -169,6 +179,16 @@ fn list() -> Vec<(&'static str, Check)> {
         recovering::settling_a_death_again_opens_no_letter,
         recovering::an_action_takes_the_oldest_up_to_its_limit,
         recovering::old_letters_expire,
+        telling::one_relay_tells,
+        telling::what_was_told_is_remembered,
+        telling::a_delivery_is_nobody_elses_until_its_lease_ends,
+        telling::a_failed_delivery_comes_again_later_or_never,
+        telling::a_later_notice_waits_for_an_earlier_one,
+        telling::an_outcome_counts_what_became_of_the_letters,
+        telling::what_is_over_is_forgotten,
+        reprocessing::one_relay_runs_a_schedule,
+        reprocessing::only_what_may_be_replayed_is_a_candidate,
+        reprocessing::a_letter_is_a_candidate_so_many_times,
         lanes::no_two_relays_hold_a_lane,
         lanes::relays_taking_at_the_same_time_never_overlap,
         lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,

@@ -43,6 +43,7 @@ impl DeadLetters for PostgresStore {
                 topics: count(row, 6)?,
                 first_died_at: time(row.try_get(7)?),
                 last_died_at: time(row.try_get(8)?),
+                told_at: row.try_get::<Option<i64>, _>(9)?.map(time),
             })
         })
     }

@@ -52,6 +52,7 @@ impl DeadLetters for SqliteStore {
                 topics: count(row, 6)?,
                 first_died_at: time(row.try_get(7)?),
                 last_died_at: time(row.try_get(8)?),
+                told_at: row.try_get::<Option<i64>, _>(9)?.map(time),
             })
         })
     }

@@ -8,6 +8,8 @@ use pillarbox_relay::{
     Store,
     connect::DatabaseOptions,
     dead::DeadLetters,
+    notice::Notices,
+    reprocess::Schedules,
     store::{Admin, postgres::PostgresStore},
 };
 use pillarbox_testkit::{
@@ -48,6 +50,14 @@ impl StoreHarness for Harness {
     }
 
     fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
+        Some(self.store.clone())
+    }
+
+    fn notices(&self) -> Option<Arc<dyn Notices>> {
+        Some(self.store.clone())
+    }
+
+    fn schedules(&self) -> Option<Arc<dyn Schedules>> {
         Some(self.store.clone())
     }
 
