@@ -8,3 +8,4 @@ pub mod nats_py;
 pub mod proxy;
 pub mod servers;
 pub mod torture;
+pub mod webhooks;
