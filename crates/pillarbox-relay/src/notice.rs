@@ -64,6 +64,18 @@ impl Default for Options {
     }
 }
 
+/// A cause that events are dead of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCause {
+    pub fingerprint: String,
+    /// Open letters.
+    pub count: u64,
+    pub last_died_at: Timestamp,
+}
+
+/// Causes that [`Notices::open`] returns at most.
+pub const CAUSES_MAX: usize = 10_000;
+
 /// What people were told last about a fingerprint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
@@ -141,7 +153,14 @@ pub struct Outcome {
 /// later, or never again. Of one channel and fingerprint, a later notice is not claimed while an earlier one waits.
 #[async_trait]
 pub trait Notices: Send + Sync + 'static {
-    /// The database's time, and what was told, the latest first: at most 10,000.
+    /// The causes of the open letters, the most numerous first: at most [`CAUSES_MAX`]. This is looked at all the time, so
+    /// it is cheaper than [`DeadLetters::groups`].
+    async fn open(&self) -> Result<Vec<OpenCause>, StoreError>;
+
+    /// Open letters of this fingerprint that died later than that.
+    async fn died_since(&self, fingerprint: &str, after: Timestamp) -> Result<u64, StoreError>;
+
+    /// The database's time, and what was told, the latest first: at most [`CAUSES_MAX`].
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError>;
 
     /// Whether it was written down: not when another relay was first.

@@ -7,8 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Kind, Told, ToldState};
-use crate::dead::DeadGroup;
+use super::{Kind, OpenCause, Told, ToldState};
 
 /// One thing to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +27,12 @@ impl Gone {
     }
 }
 
-/// Told fingerprints that have no open letters. `complete`: the groups are all there are.
-pub fn gone<'a>(groups: &[DeadGroup], complete: bool, told: &'a [Told]) -> Vec<&'a Told> {
+/// Told fingerprints that have no open letters. `complete`: the causes are all there are.
+pub fn gone<'a>(causes: &[OpenCause], complete: bool, told: &'a [Told]) -> Vec<&'a Told> {
     if !complete {
         return Vec::new();
     }
-    let open: HashSet<&str> = groups.iter().map(|group| group.fingerprint.as_str()).collect();
+    let open: HashSet<&str> = causes.iter().map(|cause| cause.fingerprint.as_str()).collect();
     told.iter()
         .filter(|told| told.state == ToldState::Open && !open.contains(told.fingerprint.as_str()))
         .collect()
@@ -46,7 +45,7 @@ pub fn gone<'a>(groups: &[DeadGroup], complete: bool, told: &'a [Told]) -> Vec<&
 /// been over for `recovery_wait`, that it is.
 pub fn decide(
     now: Timestamp,
-    groups: &[DeadGroup],
+    causes: &[OpenCause],
     told: &[Told],
     over: &[&str],
     since: &mut Gone,
@@ -57,18 +56,13 @@ pub fn decide(
         .iter()
         .map(|told| (told.fingerprint.as_str(), told))
         .collect();
-    let mut news: Vec<News> = groups
+    let mut news: Vec<News> = causes
         .iter()
-        .filter_map(|group| {
-            let kind = kind(
-                now,
-                group,
-                known.get(group.fingerprint.as_str()).copied(),
-                quiet_period,
-            )?;
+        .filter_map(|cause| {
+            let told = known.get(cause.fingerprint.as_str()).copied();
             Some(News {
-                kind,
-                fingerprint: group.fingerprint.clone(),
+                kind: kind(now, cause, told, quiet_period)?,
+                fingerprint: cause.fingerprint.clone(),
             })
         })
         .collect();
@@ -88,11 +82,11 @@ pub fn decide(
     news
 }
 
-fn kind(now: Timestamp, group: &DeadGroup, told: Option<&Told>, quiet_period: Duration) -> Option<Kind> {
+fn kind(now: Timestamp, cause: &OpenCause, told: Option<&Told>, quiet_period: Duration) -> Option<Kind> {
     match told {
         Some(told) if told.state == ToldState::Open => {
             // A letter may be committed after a later one: then its time is no news, but the count is.
-            let grown = group.last_died_at > told.last_died_at || group.count > told.count;
+            let grown = cause.last_died_at > told.last_died_at || cause.count > told.count;
             (grown && passed(told.told_at, now, quiet_period)).then_some(Kind::More)
         }
         _ => Some(Kind::Opened),

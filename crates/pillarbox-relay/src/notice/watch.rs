@@ -6,28 +6,26 @@ use std::{
     time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    About, Gone, Kind, Message, News, Notices, Options, Outcome, Telling, Told, ToldState, decide,
-    deliver::Line, gone,
+    About, CAUSES_MAX, Gone, Kind, Message, News, Notices, Options, Outcome, Telling, Told, ToldState,
+    decide, deliver::Line, gone,
 };
 use crate::{
-    dead::{DeadFilter, DeadGroup, DeadLetters},
+    dead::{DeadFilter, DeadLetters},
     engine::progress::Progress,
     store::StoreError,
 };
 
 /// How often to see whether this relay has given an event up: reading a counter.
 const TICK: Duration = Duration::from_millis(500);
-/// A look takes time with many open letters (measured: see docs/ARCHITECTURE.md); the rest after it is so many times as
-/// long, so that looking takes at most 2 % of a connection.
+/// A look reads every open letter: 0.08 s with 100,000 of them, 1.4 s with 1,000,000 (PostgreSQL 15, two shared cores). The rest
+/// after it is so many times as long, so that looking takes at most 2 % of the time.
 const REST: u32 = 50;
-/// Groups that [`DeadLetters::groups`] returns at most: beyond it, one that is missing may still be open.
-const GROUPS_MAX: usize = 1_000;
 /// New causes told by one look. A cause for each event would otherwise be a notice for each event.
 const NEWS_MAX: usize = 20;
 /// What is over is forgotten after this.
@@ -98,21 +96,17 @@ impl Watch {
     /// One look: writes down what is news, with a delivery for each channel. How many notices.
     pub async fn look(&mut self, channels: &[String]) -> Result<usize, StoreError> {
         let (now, told) = self.notices.told().await?;
-        let groups = self.dead_letters.groups(&DeadFilter::default()).await?;
+        let causes = self.notices.open().await?;
         let mut outcomes: HashMap<&str, Outcome> = HashMap::new();
-        for told in gone(&groups, groups.len() < GROUPS_MAX, &told) {
-            let since = told
-                .about
-                .as_ref()
-                .map_or(told.last_died_at, |about| about.first_died_at);
-            let outcome = self.notices.outcome(&told.fingerprint, since).await?;
+        for told in gone(&causes, causes.len() < CAUSES_MAX, &told) {
+            let outcome = self.notices.outcome(&told.fingerprint, since(told)).await?;
             if outcome.waiting == 0 {
                 outcomes.insert(&told.fingerprint, outcome);
             }
         }
         let over: Vec<&str> = outcomes.keys().copied().collect();
         let (quiet, wait) = (self.options.quiet_period, self.options.recovery_wait);
-        let mut news = decide(now, &groups, &told, &over, &mut self.gone, quiet, wait);
+        let mut news = decide(now, &causes, &told, &over, &mut self.gone, quiet, wait);
         if news.len() > NEWS_MAX {
             let wait = news.len() - NEWS_MAX;
             tracing::warn!(
@@ -121,18 +115,17 @@ impl Watch {
             );
             news.truncate(NEWS_MAX);
         }
-        let groups: HashMap<&str, &DeadGroup> = groups.iter().map(|g| (&*g.fingerprint, g)).collect();
         let known: HashMap<&str, &Told> = told.iter().map(|told| (&*told.fingerprint, told)).collect();
         let mut count = 0;
         for news in &news {
-            let fingerprint = &*news.fingerprint;
-            let (group, before) = (groups.get(fingerprint), known.get(fingerprint).copied());
-            let telling = match (group, before, outcomes.get(fingerprint)) {
-                (Some(group), before, _) => self.opened(now, news, group, before).await?,
-                (None, Some(before), Some(outcome)) => self.recovered(now, before, *outcome),
-                _ => continue,
+            let before = known.get(&*news.fingerprint).copied();
+            let telling = match (before, outcomes.get(&*news.fingerprint)) {
+                (Some(before), Some(outcome)) => Some(self.recovered(now, before, *outcome)),
+                _ => self.opened(now, news, before).await?,
             };
-            count += usize::from(self.notices.tell(&telling, channels).await?);
+            if let Some(telling) = telling {
+                count += usize::from(self.notices.tell(&telling, channels).await?);
+            }
         }
         Ok(count)
     }
@@ -145,35 +138,31 @@ impl Watch {
         }
     }
 
+    /// `None`: there is nothing to tell any more.
     async fn opened(
         &self,
         now: Timestamp,
         news: &News,
-        group: &DeadGroup,
         before: Option<&Told>,
-    ) -> Result<Telling, StoreError> {
-        let new = match before.filter(|_| news.kind == Kind::More) {
-            None => group.count,
-            Some(before) => {
-                let filter = DeadFilter {
-                    fingerprint: Some(group.fingerprint.clone()),
-                    since: Some(before.last_died_at + SignedDuration::from_micros(1)),
-                    ..DeadFilter::default()
-                };
-                let since = self.dead_letters.groups(&filter).await?;
-                let died = since.first().map_or(0, |group| group.count);
-                died.max(group.count.saturating_sub(before.count)).max(1)
-            }
+    ) -> Result<Option<Telling>, StoreError> {
+        let filter = DeadFilter {
+            fingerprint: Some(news.fingerprint.clone()),
+            ..DeadFilter::default()
         };
-        let mut about = About::group(group, new, &self.outbox, &self.relay);
-        if let Some(earlier) = before
-            .filter(|_| news.kind == Kind::More)
-            .and_then(|told| told.about.as_ref())
-        {
+        let Some(group) = self.dead_letters.groups(&filter).await?.pop() else {
+            return Ok(None);
+        };
+        let mut about = About::group(&group, group.count, &self.outbox, &self.relay);
+        if let Some(before) = before.filter(|_| news.kind == Kind::More) {
+            let died = self
+                .notices
+                .died_since(&group.fingerprint, before.last_died_at)
+                .await?;
+            about.new = died.max(group.count.saturating_sub(before.count)).max(1);
             // Of those that were open at some time since people were told, not only of those that still are.
-            about.first_died_at = about.first_died_at.min(earlier.first_died_at);
+            about.first_died_at = about.first_died_at.min(since(before));
         }
-        Ok(telling(now, news.kind, ToldState::Open, before, about))
+        Ok(Some(telling(now, news.kind, ToldState::Open, before, about)))
     }
 
     fn recovered(&self, now: Timestamp, before: &Told, outcome: Outcome) -> Telling {
@@ -189,6 +178,13 @@ impl Watch {
         );
         telling(now, Kind::Recovered, ToldState::Recovered, Some(before), about)
     }
+}
+
+/// When the first of the letters died that people were told of.
+fn since(told: &Told) -> Timestamp {
+    told.about
+        .as_ref()
+        .map_or(told.last_died_at, |about| about.first_died_at)
 }
 
 fn telling(now: Timestamp, kind: Kind, state: ToldState, before: Option<&Told>, about: About) -> Telling {

@@ -179,6 +179,7 @@ fn list() -> Vec<(&'static str, Check)> {
         recovering::settling_a_death_again_opens_no_letter,
         recovering::an_action_takes_the_oldest_up_to_its_limit,
         recovering::old_letters_expire,
+        telling::what_is_open_is_counted_by_its_cause,
         telling::one_relay_tells,
         telling::what_was_told_is_remembered,
         telling::a_delivery_is_nobody_elses_until_its_lease_ends,

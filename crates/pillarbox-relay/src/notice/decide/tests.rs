@@ -6,7 +6,6 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::settlement::DeadReason;
 
 const QUIET: Duration = Duration::from_secs(900);
 const WAIT: Duration = Duration::from_secs(10);
@@ -58,25 +57,18 @@ impl World {
         }
     }
 
-    fn groups(&self) -> Vec<DeadGroup> {
-        let group = |(fingerprint, died): (&String, &Vec<Timestamp>)| DeadGroup {
+    fn causes(&self) -> Vec<OpenCause> {
+        let cause = |(fingerprint, died): (&String, &Vec<Timestamp>)| OpenCause {
             fingerprint: fingerprint.clone(),
-            reason: DeadReason::PermanentFailure,
-            sink: None,
-            error: "no".into(),
             count: died.len() as u64,
-            keys: 1,
-            topics: 1,
-            first_died_at: died[0],
             last_died_at: died[died.len() - 1],
-            told_at: None,
         };
-        self.open.iter().map(group).collect()
+        self.open.iter().map(cause).collect()
     }
 
     /// As the watch does it, with a store that writes everything down.
     fn look(&mut self) {
-        let groups = self.groups();
+        let causes = self.causes();
         let told = self.told.clone();
         for cause in ["0", "1", "2", "3"] {
             match self.open.contains_key(cause) {
@@ -84,18 +76,18 @@ impl World {
                 false => drop(self.seen_gone.entry(cause.into()).or_insert(self.now)),
             }
         }
-        let over: Vec<&str> = gone(&groups, true, &told)
+        let over: Vec<&str> = gone(&causes, true, &told)
             .into_iter()
             .map(|told| &*told.fingerprint)
             .collect();
-        for news in decide(self.now, &groups, &told, &over, &mut self.gone, QUIET, WAIT) {
-            let group = groups.iter().find(|group| group.fingerprint == news.fingerprint);
+        for news in decide(self.now, &causes, &told, &over, &mut self.gone, QUIET, WAIT) {
+            let cause = causes.iter().find(|cause| cause.fingerprint == news.fingerprint);
             let before = self
                 .told
                 .iter()
                 .position(|told| told.fingerprint == news.fingerprint);
             let before = before.map(|at| self.told.remove(at));
-            let count = group.map_or(0, |group| group.count);
+            let count = cause.map_or(0, |cause| cause.count);
             self.told.push(Told {
                 fingerprint: news.fingerprint.clone(),
                 n: before.as_ref().map_or(0, |told| told.n) + 1,
@@ -104,7 +96,7 @@ impl World {
                     _ => ToldState::Open,
                 },
                 count,
-                last_died_at: group.map_or(self.now, |group| group.last_died_at),
+                last_died_at: cause.map_or(self.now, |cause| cause.last_died_at),
                 told_at: self.now,
                 about: None,
             });

@@ -13,15 +13,34 @@ use super::{
     microseconds,
 };
 use crate::{
-    notice::{Claim, Delivery, Notices, Outcome, Telling, Told, ToldState},
+    notice::{CAUSES_MAX, Claim, Delivery, Notices, OpenCause, Outcome, Telling, Told, ToldState},
     store::StoreError,
 };
 
 #[async_trait]
 impl Notices for PostgresStore {
+    async fn open(&self) -> Result<Vec<OpenCause>, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("notice_open.sql"));
+        let rows = self.connection.rows(&sql, arguments!(CAUSES_MAX as i64)?).await?;
+        self.read(&rows, |row| {
+            Ok(OpenCause {
+                fingerprint: row.try_get(0)?,
+                count: count(row, 1)?,
+                last_died_at: time(row.try_get(2)?),
+            })
+        })
+    }
+
+    async fn died_since(&self, fingerprint: &str, after: Timestamp) -> Result<u64, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("notice_since.sql"));
+        let arguments = arguments!(fingerprint, after.as_microsecond())?;
+        let row = self.connection.row(&sql, arguments).await?;
+        Ok(self.counted(&row)? as u64)
+    }
+
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError> {
         let sql = statement(self.connection.tables(), include_str!("notice_told.sql"));
-        let rows = self.connection.rows(&sql, arguments!()?).await?;
+        let rows = self.connection.rows(&sql, arguments!(CAUSES_MAX as i64)?).await?;
         let mut now = Timestamp::UNIX_EPOCH;
         let told = self.read(&rows, |row| {
             now = time(row.try_get(0)?);

@@ -10,18 +10,45 @@ use super::{
     SqliteStore,
     connection::{micros, now, time},
     dead::{count, read},
-    discover::json,
+    discover::{json, size},
 };
 use crate::{
-    notice::{Claim, Delivery, Notices, Outcome, Telling, Told, ToldState},
+    notice::{CAUSES_MAX, Claim, Delivery, Notices, OpenCause, Outcome, Telling, Told, ToldState},
     store::StoreError,
 };
 
 #[async_trait]
 impl Notices for SqliteStore {
+    async fn open(&self) -> Result<Vec<OpenCause>, StoreError> {
+        let at = &*self.connections;
+        let rows = sqlx::query(at.statements.notice_open.clone())
+            .bind(size(CAUSES_MAX))
+            .fetch_all(at.reader())
+            .await;
+        read(at, rows, |row| {
+            Ok(OpenCause {
+                fingerprint: row.try_get(0)?,
+                count: count(row, 1)?,
+                last_died_at: time(row.try_get(2)?),
+            })
+        })
+    }
+
+    async fn died_since(&self, fingerprint: &str, after: Timestamp) -> Result<u64, StoreError> {
+        let at = &*self.connections;
+        let rows = sqlx::query(at.statements.notice_since.clone())
+            .bind(fingerprint)
+            .bind(after.as_microsecond())
+            .fetch_all(at.reader())
+            .await;
+        let died = read(at, rows, |row| count(row, 0))?;
+        Ok(died.into_iter().next().unwrap_or_default())
+    }
+
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError> {
         let at = &*self.connections;
         let rows = sqlx::query(at.statements.notice_told.clone())
+            .bind(size(CAUSES_MAX))
             .fetch_all(at.reader())
             .await;
         Ok((time(now()), read(at, rows, told)?))

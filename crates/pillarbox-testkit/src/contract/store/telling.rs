@@ -51,6 +51,45 @@ async fn claimed(notices: &dyn Notices, channel: &str, lease: Duration) -> Optio
     }
 }
 
+pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>) {
+    let Some(scene) = scene(harness).await else { return };
+    let Some(notices) = scene.harness.notices() else {
+        return;
+    };
+    assert!(notices.open().await.unwrap().is_empty());
+    let (events, others) = (scene.stored("a", 3).await, scene.stored("b", 1).await);
+    die(&scene, &events[..2], "this").await;
+    die(&scene, &others, "that").await;
+    let groups = letters(&scene).groups(&all()).await.unwrap();
+    let causes = notices.open().await.unwrap();
+    assert_eq!((causes.len(), groups.len()), (2, 2));
+    for (cause, group) in causes.iter().zip(&groups) {
+        assert_eq!(
+            (&cause.fingerprint, cause.count),
+            (&group.fingerprint, group.count)
+        );
+        assert_eq!(cause.last_died_at, group.last_died_at);
+    }
+    let since = |after| {
+        let (notices, cause) = (notices.clone(), causes[0].clone());
+        async move { notices.died_since(&cause.fingerprint, after).await.unwrap() }
+    };
+    assert_eq!(since(causes[0].last_died_at).await, 0);
+    assert_eq!(
+        since(causes[0].last_died_at - SignedDuration::from_micros(1)).await,
+        2
+    );
+    die(&scene, &events[2..], "this").await;
+    assert_eq!(since(causes[0].last_died_at).await, 1);
+    let person = Actor {
+        by: "Zoë".into(),
+        why: Some("done".into()),
+    };
+    letters(&scene).discard(&all(), 100, &person).await.unwrap();
+    assert!(notices.open().await.unwrap().is_empty());
+    assert_eq!(since(Timestamp::UNIX_EPOCH).await, 0);
+}
+
 pub async fn one_relay_tells(harness: Arc<dyn StoreHarness>) {
     let Some(notices) = harness.notices() else { return };
     for before in [0, 1, 2] {
