@@ -11,6 +11,20 @@ pub struct Route {
     /// The sink's name in the configuration.
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
+    pub after_death: AfterDeath,
+}
+
+/// What becomes of a key when one of its events dies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AfterDeath {
+    /// It goes on with the next event.
+    #[default]
+    Skip,
+    /// It waits until somebody replays or discards the dead letter.
+    Block,
+    /// It goes on with the newest: of the events that wait behind the dead one and have its topic, the older ones are
+    /// discarded. For topics whose events each tell the whole state.
+    Latest,
 }
 
 /// A topic pattern as in NATS: tokens between dots, `*` is one of them, `>` at the end is all the rest (one or more).
@@ -86,6 +100,7 @@ pub struct Routes {
 pub struct Destination {
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
+    pub after_death: AfterDeath,
 }
 
 impl Routes {
@@ -110,6 +125,7 @@ impl Routes {
             return Some(Destination {
                 sink: sink.clone(),
                 stream: own(),
+                after_death: AfterDeath::Skip,
             });
         }
         let route = self
@@ -119,6 +135,7 @@ impl Routes {
         Some(Destination {
             sink: route.sink.clone(),
             stream: own().or_else(|| route.stream.clone()),
+            after_death: route.after_death,
         })
     }
 }
@@ -161,6 +178,7 @@ mod tests {
             topic: Pattern::new(topic).unwrap(),
             sink: "events".into(),
             stream: Some(stream.into()),
+            after_death: AfterDeath::Skip,
         };
         let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);
         let event = Event::new("a.b", "X", "x", "1");

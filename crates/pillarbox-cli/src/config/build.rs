@@ -106,12 +106,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             "set it to false",
         ),
         (
-            "dlq.auto_dlq_after_max_retries",
-            !dlq.auto_dlq_after_max_retries,
-            "retrying for ever",
-            "set it to true",
-        ),
-        (
             "dlq.dlq_notification_enabled",
             dlq.dlq_notification_enabled,
             "telling somebody of a dead letter",
@@ -159,14 +153,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             problems.push((
                 format!("outbox.{key}"),
                 format!("{what}: this is not built yet; {instead}"),
-            ));
-        }
-    }
-    for (index, route) in outbox.routes.iter().enumerate() {
-        if route.after_death == schema::AfterDeath::Block {
-            problems.push((
-                format!("outbox.routes.{index}.after_death"),
-                "`block` is not built yet: after a death its key goes on; use `continue`".into(),
             ));
         }
     }

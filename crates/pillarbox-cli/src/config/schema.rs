@@ -75,7 +75,8 @@ pub(crate) struct Route {
     /// The stream that must take the event. An event that names one itself keeps its own.
     #[serde(default)]
     pub stream: Option<String>,
-    /// What becomes of a key after one of its events died: `continue`. (`block` is not built yet.)
+    /// What becomes of a key after one of its events died: `skip` goes on with the next, `block` waits until somebody replays
+    /// or discards the dead letter, `latest` goes on with the newest that waits, for topics that tell a state.
     #[serde(default)]
     pub after_death: AfterDeath,
 }
@@ -84,8 +85,10 @@ pub(crate) struct Route {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AfterDeath {
     #[default]
-    Continue,
+    #[serde(alias = "continue")]
+    Skip,
     Block,
+    Latest,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -154,7 +157,7 @@ pub(crate) struct RetryPolicy {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Dlq {
-    /// An event that used up its attempts is dead. (`false` is not built yet.)
+    /// An event that used up its attempts is dead; `false` retries it for ever, and its key waits as long.
     pub auto_dlq_after_max_retries: bool,
     /// Not built yet: leave it off.
     pub dlq_notification_enabled: bool,

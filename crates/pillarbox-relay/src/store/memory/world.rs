@@ -47,6 +47,8 @@ pub(super) struct ParkedRow {
     pub(super) key: String,
     pub(super) due_at: Option<Instant>,
     pub(super) delayed: bool,
+    /// Dead, and its key waits for what becomes of it.
+    pub(super) blocked: bool,
 }
 
 #[derive(Default)]

@@ -32,7 +32,7 @@ use crate::{
 
 /// Where the letter begins in `dead_show.sql`; its failures stand behind it.
 const LETTER: usize = 23;
-const FAILURES: usize = LETTER + 13;
+const FAILURES: usize = LETTER + 14;
 
 #[async_trait]
 impl DeadLetters for SqliteStore {
@@ -155,6 +155,7 @@ impl DeadLetters for SqliteStore {
                 let copies = seqs.iter().map(|seq| json!([seq, Uuid::now_v7()]));
                 let copies: Vec<Value> = copies.collect();
                 batch.timed(&sql.dead_copy, &copies).await?;
+                batch.unblock(&seqs).await?;
                 action.tell("replayed", &copies).await?;
             }
         }
@@ -170,7 +171,9 @@ impl DeadLetters for SqliteStore {
             .bind(size(limit))
             .fetch_all(&mut *action.tx)
             .await;
-        let told = read(at, rows, |row| Ok(json!([row.try_get::<Seq, _>(0)?, null])))?;
+        let seqs = read(at, rows, |row| Ok(json!(row.try_get::<Seq, _>(0)?)))?;
+        action.batch().unblock(&seqs).await?;
+        let told: Vec<Value> = seqs.iter().map(|seq| json!([seq, null])).collect();
         action.tell("discarded", &told).await?;
         at.commit(action.tx).await?;
         Ok(told.len())
@@ -233,17 +236,10 @@ impl<'a> Action<'a> {
     }
 
     async fn tell(&mut self, action: &str, told: &[Value]) -> Result<(), StoreError> {
-        self.at.counted(1);
-        sqlx::query(self.at.statements.dead_told.clone())
-            .bind(self.now)
-            .bind(text(told))
-            .bind(action)
-            .bind(&self.actor.by)
-            .bind(&self.actor.why)
-            .execute(&mut *self.tx)
+        let actor = self.actor;
+        self.batch()
+            .tell(told, action, &actor.by, actor.why.as_deref())
             .await
-            .map_err(|e| self.at.error(e))?;
-        Ok(())
     }
 }
 
@@ -270,7 +266,7 @@ fn read<T>(
     read.map_err(|e| at.error(e))
 }
 
-/// From the thirteen columns of `dead_list.sql`.
+/// From the fourteen columns of `dead_list.sql`.
 fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(first)?,
@@ -286,6 +282,7 @@ fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
         fingerprint: row.try_get(first + 10)?,
         died_at: time(row.try_get(first + 11)?),
         state: DeadState::from_stored(row.try_get(first + 12)?),
+        blocks_key: row.try_get(first + 13)?,
     })
 }
 
