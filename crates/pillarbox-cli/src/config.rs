@@ -7,6 +7,8 @@
 mod build;
 mod environment;
 mod file;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod schema;
 mod show;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The configuration of the design's fifth requirement, its keys as they stand there and every value at what is built.
-const EVERY_KEY: &str = r#"
+pub(super) const EVERY_KEY: &str = r#"
 outbox:
   database:
     url: "postgres://app:secret@127.0.0.1/shop"
@@ -38,7 +38,7 @@ outbox:
     alert_on_dlq_events: false
 "#;
 
-fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Loaded> {
+pub(super) fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Loaded> {
     let tree = file::parse(text).map_err(|problem| anyhow::anyhow!(problem))?;
     let variables = variables
         .iter()
