@@ -68,7 +68,10 @@ pub fn each<I: Debug + Clone + Send + 'static>(
     let (inputs, given) = mpsc::sync_channel::<I>(0);
     let (done, finished) = mpsc::channel();
     // Not the test's own thread, which could not tell that an input hangs.
-    let worker = std::thread::Builder::new().name(format!("inputs-{}", campaign.seed()));
+    // It has as much stack as a program's first thread.
+    let worker = std::thread::Builder::new()
+        .name(format!("inputs-{}", campaign.seed()))
+        .stack_size(8 * 1024 * 1024);
     let worker = worker.spawn(move || {
         for input in given {
             attempt(input);
