@@ -4,6 +4,7 @@
 mod away;
 mod bad_events;
 mod dead_letters;
+mod garbage;
 mod harness;
 mod outages;
 mod poison;
