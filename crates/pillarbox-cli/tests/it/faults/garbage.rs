@@ -60,7 +60,6 @@ async fn assert_the_relay_is_well(relay: Relay, nats: &Nats, ledger: &Ledger) {
         "{verdict}"
     );
     assert!(verdict.committed > 0);
-    println!("{verdict}");
     relay.stop().await;
 }
 
