@@ -1,5 +1,8 @@
 //! Which sink, and which stream there, an event goes to.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::sync::Arc;
 
 use pillarbox::Event;

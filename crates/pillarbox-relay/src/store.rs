@@ -2,6 +2,8 @@
 
 pub mod admin;
 pub mod error;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod headers;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -13,7 +13,7 @@ use pillarbox_relay::{
 };
 use url::Url;
 
-use super::{Loaded, schema, unknown::nearest};
+use super::{Loaded, schema, show::word, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
 
@@ -66,6 +66,14 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         ));
     }
     let days = outbox.dlq.dlq_retention_days;
+    if days > 0 {
+        within(
+            &mut problems,
+            "outbox.dlq.dlq_retention_days".into(),
+            days,
+            36_500,
+        );
+    }
     let (Some(database), Some(routes), true) = (database, routes, problems.is_empty()) else {
         return Err(problems);
     };
@@ -174,10 +182,25 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
                 .into(),
         ));
     }
-    positive(problems, key("connections_max"), database.connections_max.into());
-    positive(problems, key("connect_timeout_ms"), database.connect_timeout_ms);
-    positive(problems, key("answer_timeout_ms"), database.answer_timeout_ms);
-    positive(problems, key("payload_bytes_max"), database.payload_bytes_max);
+    within(problems, key("connections_max"), database.connections_max, 1_000);
+    within(
+        problems,
+        key("connect_timeout_ms"),
+        database.connect_timeout_ms,
+        DAY_MS,
+    );
+    within(
+        problems,
+        key("answer_timeout_ms"),
+        database.answer_timeout_ms,
+        DAY_MS,
+    );
+    within(
+        problems,
+        key("payload_bytes_max"),
+        database.payload_bytes_max,
+        1 << 30,
+    );
     let tables = Tables::new(&database.table_name, database.dlq_table_name.as_deref())
         .map_err(|error| {
             let which = if error.name == database.table_name {
@@ -185,7 +208,10 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
             } else {
                 "dlq_table_name"
             };
-            problems.push((key(which), error.to_string()));
+            problems.push((
+                key(which),
+                error.to_string().replacen(&error.name, &word(&error.name), 1),
+            ));
         })
         .ok()?;
     (problems.len() == before).then(|| DatabaseOptions {
@@ -228,8 +254,14 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn positive(problems: &mut Problems, key: String, value: u64) {
+const DAY_MS: u64 = 86_400_000;
+
+/// From 1 to `max`: beyond it lies a slip of the pen, or what no machine has room for.
+fn within(problems: &mut Problems, key: String, value: impl Into<u64>, max: u64) {
+    let value = value.into();
     if value == 0 {
         problems.push((key, "it must be 1 or more".into()));
+    } else if value > max {
+        problems.push((key, format!("it is {value}; {max} is the most")));
     }
 }

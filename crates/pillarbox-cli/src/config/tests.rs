@@ -3,7 +3,7 @@
 use super::*;
 
 /// The configuration of the design's fifth requirement, its keys as they stand there and every value at what is built.
-const EVERY_KEY: &str = r#"
+pub(super) const EVERY_KEY: &str = r#"
 outbox:
   database:
     url: "postgres://app:secret@127.0.0.1/shop"
@@ -38,7 +38,7 @@ outbox:
     alert_on_dlq_events: false
 "#;
 
-fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Loaded> {
+pub(super) fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Loaded> {
     let tree = file::parse(text).map_err(|problem| anyhow::anyhow!(problem))?;
     let variables = variables
         .iter()
@@ -153,6 +153,34 @@ fn a_misspelt_variable_is_an_error_that_names_it() {
 }
 
 #[test]
+fn a_variable_may_name_any_number_of_levels_and_is_refused() {
+    let name = format!("PILLARBOX_OUTBOX{}", "__A".repeat(100_000));
+    let error = load_text("", &[(&name, "1")]).err().unwrap().to_string();
+    assert!(
+        error.contains("PILLARBOX_OUTBOX__A__A") && error.len() < 200,
+        "{error}"
+    );
+}
+
+#[test]
+fn a_number_beyond_every_machine_is_refused() {
+    for (group, key, value) in [
+        ("database", "connections_max", 2_147_483_648_u64),
+        ("database", "answer_timeout_ms", u64::MAX),
+        ("database", "payload_bytes_max", u64::MAX),
+        ("publisher", "batch_size", u64::from(u32::MAX)),
+        ("publisher", "max_concurrent_publishers", u64::from(u32::MAX)),
+        ("publisher", "lease_ms", u64::MAX),
+        ("publisher", "window_bytes_max", u64::MAX),
+        ("retry_policy", "default_max_delay_ms", u64::MAX),
+        ("dlq", "dlq_retention_days", u64::from(u32::MAX)),
+    ] {
+        let text = problems(&format!("outbox:\n  {group}:\n    {key}: {value}\n"));
+        assert!(text.contains(key) && text.contains("is the most"), "{text}");
+    }
+}
+
+#[test]
 fn names_that_refer_to_nothing_are_found() {
     let sinks =
         "outbox:\n  sinks:\n    events: { url: nats://127.0.0.1:4222 }\n    other: { url: 'null:' }\n";
@@ -222,6 +250,30 @@ fn secrets_are_never_shown() {
     .err()
     .unwrap();
     assert!(!format!("{broken:#}").contains("geheim"), "{broken:#}");
+}
+
+#[test]
+fn an_address_in_the_wrong_place_keeps_its_password() {
+    let address = "postgres://app:geheim@127.0.0.1/shop";
+    for text in [
+        // A colon is missing, and the address has become a part of the key.
+        format!("outbox:\n  database: {{ url \"{address}\" }}\n"),
+        format!("outbox:\n  \"{address}\": 1\n"),
+        format!("outbox:\n  sinks:\n    \"{address}\": {{ uri: 1 }}\n"),
+        format!("outbox:\n  routes: [{{ topic: a, sink: \"{address}\" }}]\n"),
+        format!("outbox:\n  routes: [{{ topic: \"{address}.\", sink: stream }}]\n"),
+        format!("outbox:\n  streams: [{{ name: A, subjects: [a], storage: \"{address}\" }}]\n"),
+        format!("outbox:\n  database: {{ table_name: \"{address}\" }}\n"),
+    ] {
+        let shown = problems(&text);
+        assert!(!shown.contains("geheim"), "{shown}");
+    }
+    let text = format!("outbox:\n  routes: [{{ topic: \"{address}\", sink: stream }}]\n");
+    let (shown, value) = in_force(&load_text(&text, &[]).unwrap().config).unwrap();
+    assert!(
+        !shown.contains("geheim") && !value.to_string().contains("geheim"),
+        "{shown}"
+    );
 }
 
 #[test]

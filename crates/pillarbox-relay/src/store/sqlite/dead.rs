@@ -116,8 +116,8 @@ impl DeadLetters for SqliteStore {
         let mut touched = Touched::default();
         read(at, rows, |row| {
             (touched.count, touched.keys) = (count(row, 0)?, count(row, 1)?);
-            if let Some(topic) = row.try_get(2)? {
-                touched.topics.push((topic, count(row, 3)?));
+            if row.try_get::<Option<&[u8]>, _>(2)?.is_some() {
+                touched.topics.push((shown(row, 2)?, count(row, 3)?));
             }
             Ok(())
         })?;
@@ -230,9 +230,12 @@ impl<'a> Action<'a> {
             .bind(size(limit))
             .fetch_all(&mut *self.tx)
             .await;
-        read(self.at, rows, |row| {
-            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
-        })
+        // A key that is no text has no order to be replayed in, and its event can't be read: such a letter stays open.
+        let chosen = read(self.at, rows, |row| {
+            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2).ok()))
+        })?;
+        let with_key = |(seq, lane, key): (_, _, Option<String>)| Some((seq, lane, key?));
+        Ok(chosen.into_iter().filter_map(with_key).collect())
     }
 
     async fn tell(&mut self, action: &str, told: &[Value]) -> Result<(), StoreError> {
@@ -271,9 +274,9 @@ fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(first)?,
         id: row.try_get::<&str, _>(first + 1)?.parse().unwrap_or_default(),
-        topic: row.try_get(first + 2)?,
-        key: row.try_get(first + 3)?,
-        event_type: row.try_get(first + 4)?,
+        topic: shown(row, first + 2)?,
+        key: shown(row, first + 3)?,
+        event_type: shown(row, first + 4)?,
         reason: DeadReason::from_stored(row.try_get(first + 5)?),
         error: row.try_get(first + 6)?,
         attempts: row.try_get(first + 7)?,
@@ -284,6 +287,12 @@ fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
         state: DeadState::from_stored(row.try_get(first + 12)?),
         blocks_key: row.try_get(first + 13)?,
     })
+}
+
+/// A text from the event, which may be the very thing that can't be read.
+fn shown(row: &SqliteRow, column: usize) -> Result<String, sqlx::Error> {
+    let bytes = row.try_get::<&[u8], _>(column)?;
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn recovery(row: &SqliteRow) -> Result<Recovery, sqlx::Error> {
