@@ -121,6 +121,12 @@ impl Routes {
         }
     }
 
+    /// What becomes of the key of a dead event with this topic.
+    pub fn after_death(&self, topic: &str) -> AfterDeath {
+        let route = self.routes.iter().find(|route| route.topic.matches(topic));
+        route.map_or(AfterDeath::Skip, |route| route.after_death)
+    }
+
     /// `None`: no route takes the topic. The event is a dead letter that says so.
     pub fn destination(&self, event: &Event) -> Option<Destination> {
         let own = || event.stream.as_deref().map(Arc::from);

@@ -108,6 +108,28 @@ async fn a_blocked_key_goes_on_when_its_dead_letter_is_discarded() {
     relay.stop().await;
 }
 
+/// Its topic can be read, and that is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_be_read_blocks_its_key_too() {
+    let Some((scene, _nats)) = scene("block").await else {
+        return;
+    };
+    let producer = Producer::new(&scene);
+    let relay = scene.relay("relay").await;
+    let broken =
+        "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload, headers)
+                  values ('small.state', 'Changed', 'order', 'key', '{}', '[1]')";
+    sqlx::query(broken).execute(&scene.pool).await.unwrap();
+    scene.until(DEAD, |events| events == 1).await;
+    producer.place("key", 2).await;
+    scene.until(HELD, |events| events == 2).await;
+    scene
+        .done(&["dead", "discard", "--all", "--yes", "--why", "a test"])
+        .await;
+    scene.assert_whole().await;
+    relay.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn where_the_latest_is_enough_only_the_newest_goes_out() {
     let Some((scene, _nats)) = scene("latest").await else {

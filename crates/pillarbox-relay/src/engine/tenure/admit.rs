@@ -74,11 +74,17 @@ impl Tenure<'_> {
                 problem = row.problem,
                 "a stored event can't be read: dead letter"
             );
+            // Only a route that holds the key needs to know it: the side table does as well.
+            let after = row
+                .topic
+                .as_ref()
+                .map_or(AfterDeath::Skip, |topic| self.context.routes.after_death(topic));
+            let key = row.key.filter(|_| after != AfterDeath::Skip);
             let dead = Dead {
                 seq: row.seq,
                 lane: row.lane,
-                key: None,
-                after: AfterDeath::Skip,
+                after: if key.is_some() { after } else { AfterDeath::Skip },
+                key,
                 attempts: 0,
                 reason: DeadReason::PoisonMessage,
                 failure: self.untried(row.problem),

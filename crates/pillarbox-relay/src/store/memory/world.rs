@@ -282,5 +282,7 @@ pub(super) fn readable(stored: &StoredEvent, limit: PageLimit) -> Result<(), Unr
             seq: stored.seq,
             lane: stored.lane,
             problem: problem.to_string(),
+            topic: Some(stored.event.topic.clone()),
+            key: Some(stored.event.key().to_owned()),
         })
 }
