@@ -1,4 +1,4 @@
-//! The torture campaigns there are: every test named `torture_…` in a crate's integration tests.
+//! The torture campaigns there are: every test named `torture_…`, in a crate's integration tests or beside its code.
 //!
 //! They are found in the sources, so that a campaign is registered by being written and listing builds nothing.
 
@@ -14,22 +14,33 @@ pub(crate) struct Campaign {
     /// As the test harness calls it: `faults::torture_kill`.
     pub(crate) test: String,
     pub(crate) summary: String,
+    pub(crate) kind: Kind,
+}
+
+/// Which of a crate's test binaries a campaign is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Integration,
+    Unit,
 }
 
 pub(crate) fn all(root: &Path) -> Result<Vec<Campaign>> {
     let mut found = Vec::new();
     let crates = root.join("crates");
     for entry in fs::read_dir(&crates).with_context(|| format!("cannot read {}", crates.display()))? {
-        let tests = entry?.path().join("tests/it");
-        if tests.is_dir() {
-            walk(&tests, "", &mut found)?;
+        let folder = entry?.path();
+        for (part, kind) in [("tests/it", Kind::Integration), ("src", Kind::Unit)] {
+            let tests = folder.join(part);
+            if tests.is_dir() {
+                walk(&tests, "", kind, &mut found)?;
+            }
         }
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(found)
 }
 
-fn walk(folder: &Path, module: &str, found: &mut Vec<Campaign>) -> Result<()> {
+fn walk(folder: &Path, module: &str, kind: Kind, found: &mut Vec<Campaign>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let stem = path
@@ -38,19 +49,19 @@ fn walk(folder: &Path, module: &str, found: &mut Vec<Campaign>) -> Result<()> {
             .to_string_lossy()
             .into_owned();
         let inner = match stem.as_str() {
-            "main" | "mod" => module.to_owned(),
+            "main" | "lib" | "mod" => module.to_owned(),
             name => format!("{module}{name}::"),
         };
         if path.is_dir() {
-            walk(&path, &inner, found)?;
+            walk(&path, &inner, kind, found)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.extend(in_source(&fs::read_to_string(&path)?, &inner));
+            found.extend(in_source(&fs::read_to_string(&path)?, &inner, kind));
         }
     }
     Ok(())
 }
 
-fn in_source(source: &str, module: &str) -> Vec<Campaign> {
+fn in_source(source: &str, module: &str, kind: Kind) -> Vec<Campaign> {
     let mut summary = String::new();
     let mut found = Vec::new();
     for line in source.lines().map(str::trim) {
@@ -68,6 +79,7 @@ fn in_source(source: &str, module: &str) -> Vec<Campaign> {
                 name,
                 test,
                 summary: std::mem::take(&mut summary),
+                kind,
             });
         } else if !line.starts_with("#[") {
             summary.clear();
@@ -87,9 +99,10 @@ mod tests {
             name: name.to_owned(),
             test: format!("faults::torture_{name}"),
             summary: summary.to_owned(),
+            kind: Kind::Unit,
         };
         assert_eq!(
-            in_source(source, "faults::"),
+            in_source(source, "faults::", Kind::Unit),
             [campaign("kill", "Kills relays."), campaign("plain", "")]
         );
     }

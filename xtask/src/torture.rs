@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::campaigns::{self, Campaign};
+use crate::campaigns::{self, Campaign, Kind};
 use crate::obtain;
 use crate::steps::{Outcome, Steps, cargo, root};
 
@@ -32,8 +32,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let known = campaigns::all(&root())?;
     let Some(name) = &arguments.name else {
+        let width = known.iter().map(|campaign| campaign.name.len()).max();
         for campaign in known {
-            println!("{:<24} {}", campaign.name, campaign.summary);
+            println!(
+                "{:<1$} {2}",
+                campaign.name,
+                width.unwrap_or_default(),
+                campaign.summary
+            );
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -73,16 +79,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn campaign_command(campaign: &Campaign) -> Command {
-    let mut command = cargo(&[
-        "test",
-        "--release",
-        "--workspace",
-        "--all-features",
-        "--test",
-        "it",
-        "--",
-    ]);
-    command.args([&campaign.test, "--exact", "--nocapture", "--test-threads=1"]);
+    let mut command = cargo(&["test", "--release", "--workspace", "--all-features"]);
+    command.args(match campaign.kind {
+        Kind::Integration => ["--test", "it"],
+        Kind::Unit => ["--lib", "--bins"],
+    });
+    command.args(["--", &campaign.test, "--exact", "--nocapture", "--test-threads=1"]);
     command
 }
 

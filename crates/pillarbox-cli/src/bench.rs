@@ -6,6 +6,7 @@ mod drain;
 mod events;
 mod idle;
 mod latency;
+mod poison;
 mod receive;
 mod relays;
 mod report;
@@ -15,12 +16,16 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use self::{arena::Arena, events::Maker};
-use crate::output::{Answer, Context};
+use crate::{
+    config::Settings,
+    output::{Answer, Context},
+};
 
 /// Measure how fast events are delivered, beside yardsticks of the same run
 ///
 ///   pillarbox --config pillarbox.yaml bench drain
 ///   pillarbox --config pillarbox.yaml bench latency --hold-snapshot
+///   pillarbox --config pillarbox.yaml bench poison
 ///
 /// It works in tables and a stream of its own, which it drops at the end; without a database it
 /// uses a SQLite file of its own. Relays are started as processes of their own. Machines differ
@@ -37,6 +42,7 @@ enum What {
     Drain(drain::Args),
     Latency(latency::Args),
     Idle(idle::Args),
+    Poison(poison::Args),
 }
 
 /// What the events are like.
@@ -65,14 +71,22 @@ impl Shape {
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     context.log("warn")?;
     let settings = context.settings()?;
-    let arena = Arena::open(&settings).await?;
-    let result = match args.what {
-        What::Drain(args) => drain::run(&args, &arena, context).await,
-        What::Latency(args) => latency::run(&args, &arena, context).await,
-        What::Idle(args) => idle::run(&args, &arena, context).await,
-    };
+    match args.what {
+        What::Drain(args) => in_arena(&settings, async |arena| drain::run(&args, arena, context).await).await,
+        What::Latency(args) => {
+            in_arena(&settings, async |arena| latency::run(&args, arena, context).await).await
+        }
+        What::Idle(args) => in_arena(&settings, async |arena| idle::run(&args, arena, context).await).await,
+        What::Poison(args) => poison::run(&args, &settings, context).await,
+    }
+}
+
+/// Measures in an arena, which is closed whatever came of it.
+async fn in_arena<T>(settings: &Settings, measure: impl AsyncFnOnce(&Arena) -> Result<T>) -> Result<T> {
+    let arena = Arena::open(settings).await?;
+    let measured = measure(&arena).await;
     let closed = arena.close().await;
-    let answer = result?;
+    let measured = measured?;
     closed?;
-    Ok(answer)
+    Ok(measured)
 }

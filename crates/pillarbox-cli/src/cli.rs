@@ -1,5 +1,8 @@
 //! The arguments every command shares, and the list of commands.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

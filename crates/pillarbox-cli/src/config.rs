@@ -7,6 +7,8 @@
 mod build;
 mod environment;
 mod file;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod schema;
 mod show;
 #[cfg(test)]
@@ -23,7 +25,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 pub(crate) use self::build::{NamedSink, Settings};
-pub(crate) use self::show::{address, in_force};
+pub(crate) use self::show::{address, can_be_opened, in_force};
 use self::tree::{Kind, Node, Origin};
 
 /// Taken when it is there and no other is named.
@@ -144,7 +146,7 @@ impl Loaded {
                     .into_iter()
                     .map(|(path, text)| Problem {
                         place: place(&path),
-                        text: format!("`{path}`: {text}"),
+                        text: format!("`{}`: {text}", show::word(&path)),
                     })
                     .collect(),
             )

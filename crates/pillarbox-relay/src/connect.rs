@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pillarbox::table::Tables;
-use url::Url;
+use url::{Position, Url};
 
 use crate::{
     dead::DeadLetters,
@@ -201,6 +201,8 @@ pub fn nats_servers(url: &str) -> Vec<String> {
 
 fn redacted_one(url: &str) -> String {
     match Url::parse(url) {
+        // A password with a `/`, `?` or `#` in it ends the host early: its rest stands where a path would.
+        Ok(parsed) if parsed[Position::BeforePath..].contains('@') => scheme(url).to_owned() + ":…",
         Ok(mut parsed) if parsed.password().is_some() => match parsed.set_password(Some("***")) {
             Ok(()) => parsed.to_string(),
             Err(()) => scheme(url).to_owned() + ":***",
@@ -241,6 +243,10 @@ mod tests {
             redacted("nats://app:secret@a:4222,b:4222?ca=x.pem"),
             "nats://app:***@a:4222,nats://b:4222?ca=x.pem"
         );
+        for password in ["1/geheim", "1?geheim", "1#geheim", "/geheim"] {
+            let shown = redacted(&format!("postgres://app:{password}@127.0.0.1/shop"));
+            assert!(!shown.contains("geheim"), "{shown}");
+        }
         assert!(!redacted("nats://app:12,34@a:4222").contains("12"));
         assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
     }

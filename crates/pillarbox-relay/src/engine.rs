@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::lanes::fair_share;
 pub use self::progress::{Progress, SinkState};
+use self::window::Way;
 use crate::{
     event::StoredEvent,
     retry::RetryPolicy,
@@ -155,10 +156,14 @@ struct Context {
 }
 
 impl Context {
-    /// Where an event goes: the sink's index, and the stream there. `None`: no route takes it.
-    fn destination(&self, event: &StoredEvent) -> Option<(usize, Option<Arc<str>>)> {
+    /// Where an event goes. `None`: no route takes it.
+    fn way(&self, event: &StoredEvent) -> Option<Way> {
         let destination = self.routes.destination(&event.event)?;
-        Some((*self.indexes.get(&destination.sink)?, destination.stream))
+        Some(Way {
+            sink: *self.indexes.get(&destination.sink)?,
+            stream: destination.stream,
+            after_death: destination.after_death,
+        })
     }
 
     /// Says so once, not at every try.

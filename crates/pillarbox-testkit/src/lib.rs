@@ -3,6 +3,7 @@
 //! out of order.
 
 pub mod contract;
+pub mod fuzz;
 pub mod ledger;
 pub mod nats_py;
 pub mod proxy;

@@ -1,6 +1,6 @@
 //! What a torture campaign is told: how long to go on, and by which seed.
 //!
-//! A campaign is a test named `torture_…` in a crate's `tests/it`. Run as any other test it is short and takes a seed of
+//! A campaign is a test named `torture_…` in a crate's `tests/it`, or beside the code where it needs no server. Run as any other test it is short and takes a seed of
 //! its own; `cargo xtask torture` gives it minutes and, when asked, the seed of an earlier run.
 
 use std::env;
@@ -48,6 +48,11 @@ impl Campaign {
 
     pub fn budget(&self) -> Duration {
         self.budget
+    }
+
+    /// Whether it runs as one test among many: on a machine that does other things as well.
+    pub fn is_short(&self) -> bool {
+        self.budget <= SHORT
     }
 
     /// Whether there is time for another round.

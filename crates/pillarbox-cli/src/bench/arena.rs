@@ -142,6 +142,11 @@ impl Arena {
         Ok(subject)
     }
 
+    /// A topic that the sink takes and no stream does.
+    pub(super) fn topic_without_stream(&self) -> String {
+        format!("pillarbox-bench-poison.{}", self.stream)
+    }
+
     /// Drops what was made.
     pub(super) async fn close(self) -> Result<()> {
         if self.is_nats() {

@@ -12,6 +12,13 @@ pub(super) struct Maker {
     /// How many events each key has had.
     counts: Vec<u32>,
     made: u64,
+    poison: Option<Poison>,
+}
+
+/// One key in so many, and where its events go.
+struct Poison {
+    one_in: usize,
+    topic: String,
 }
 
 impl Maker {
@@ -23,7 +30,22 @@ impl Maker {
             rng: StdRng::seed_from_u64(7),
             counts: vec![0; keys.max(1)],
             made: 0,
+            poison: None,
         }
+    }
+
+    /// One key in so many has all its events on another topic.
+    pub(super) fn poisoned(mut self, one_in: usize, topic: &str) -> Self {
+        self.poison = Some(Poison {
+            one_in,
+            topic: topic.to_owned(),
+        });
+        self
+    }
+
+    pub(super) fn is_poisonous(&self, key: usize) -> bool {
+        let poison = self.poison.as_ref();
+        poison.is_some_and(|poison| key % poison.one_in == poison.one_in / 2)
     }
 
     pub(super) fn next(&mut self) -> Event {
@@ -35,7 +57,11 @@ impl Maker {
         let start = format!(r#"{{"number":{number},"key":{key},"nth":{nth},"fill":""#);
         let fill = self.payload_bytes.saturating_sub(start.len() + 2);
         let payload = format!("{start}{:x<fill$}\"}}", "");
-        Event::new(&self.topic, "BenchEvent", "bench", format!("key-{key}")).payload(Bytes::from(payload))
+        let topic = match &self.poison {
+            Some(poison) if self.is_poisonous(key) => &poison.topic,
+            _ => &self.topic,
+        };
+        Event::new(topic, "BenchEvent", "bench", format!("key-{key}")).payload(Bytes::from(payload))
     }
 
     pub(super) fn take(&mut self, count: usize) -> Vec<Event> {
@@ -117,6 +143,17 @@ mod tests {
         let mark: Mark = serde_json::from_slice(&events[49].payload).unwrap();
         assert_eq!(mark.number, 49);
         assert_eq!(events[49].aggregate_id, format!("key-{}", mark.key));
+    }
+
+    #[test]
+    fn one_key_in_so_many_is_poisonous() {
+        let mut maker = Maker::new("t", 40, 300).poisoned(20, "nowhere");
+        assert_eq!((0..40).filter(|&key| maker.is_poisonous(key)).count(), 2);
+        for event in maker.take(500) {
+            let mark: Mark = serde_json::from_slice(&event.payload).unwrap();
+            assert_eq!(event.topic == "nowhere", maker.is_poisonous(mark.key));
+        }
+        assert!(!Maker::new("t", 40, 300).is_poisonous(10));
     }
 
     #[test]

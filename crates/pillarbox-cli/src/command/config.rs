@@ -24,7 +24,7 @@ pub(crate) struct Args {
 enum Command {
     /// Say what is wrong, or print what is in force (file, environment and flags together; secrets masked)
     ///
-    /// Nothing is connected to. Exits 0 when the configuration is fine and 1 when it is not.
+    /// Nothing is connected to; files that addresses name must be there. Exits 0 when the configuration is fine and 1 when it is not.
     ///
     /// Example:
     ///   PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE=500 pillarbox --config pillarbox.yaml config check
@@ -49,7 +49,10 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<Answer> {
 }
 
 fn check(context: &Context) -> Result<Answer> {
-    let checked = config::load(&context.sources()).and_then(|loaded| loaded.settings().map(|_| loaded));
+    let checked = config::load(&context.sources()).and_then(|loaded| {
+        config::can_be_opened(&loaded.settings()?)?;
+        Ok(loaded)
+    });
     let loaded = match checked {
         Ok(loaded) => loaded,
         Err(error) => {

@@ -1,5 +1,7 @@
 //! `pillarbox enqueue`
 
+#[cfg(test)]
+mod fuzz;
 mod ndjson;
 
 use std::{io::Read, path::PathBuf, time::Duration};

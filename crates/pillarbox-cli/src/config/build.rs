@@ -17,7 +17,7 @@ use pillarbox_relay::{
 use url::Url;
 
 use self::notices::NoticeSettings;
-use super::{Loaded, schema, unknown::nearest};
+use super::{Loaded, schema, show::word, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
 
@@ -74,6 +74,14 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         ));
     }
     let days = outbox.dlq.dlq_retention_days;
+    if days > 0 {
+        within(
+            &mut problems,
+            "outbox.dlq.dlq_retention_days".into(),
+            days,
+            36_500,
+        );
+    }
     let (Some(database), Some(routes), true) = (database, routes, problems.is_empty()) else {
         return Err(problems);
     };
@@ -100,7 +108,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
 
 /// Keys whose function comes later: they are known, and only the value that says "off" is taken.
 fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
-    let (database, dlq) = (&outbox.database, &outbox.dlq);
+    let database = &outbox.database;
     let (validation, monitoring) = (&outbox.validation, &outbox.monitoring);
     let later = [
         (
@@ -114,12 +122,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             outbox.publisher.enable_wal_integration,
             "the write-ahead log as a source",
             "set it to false",
-        ),
-        (
-            "dlq.auto_dlq_after_max_retries",
-            !dlq.auto_dlq_after_max_retries,
-            "retrying for ever",
-            "set it to true",
         ),
         (
             "validation.enable_schema_validation",
@@ -160,14 +162,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             ));
         }
     }
-    for (index, route) in outbox.routes.iter().enumerate() {
-        if route.after_death == schema::AfterDeath::Block {
-            problems.push((
-                format!("outbox.routes.{index}.after_death"),
-                "`block` is not built yet: after a death its key goes on; use `continue`".into(),
-            ));
-        }
-    }
 }
 
 fn database(database: &schema::Database, problems: &mut Problems) -> Option<DatabaseOptions> {
@@ -186,10 +180,25 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
                 .into(),
         ));
     }
-    positive(problems, key("connections_max"), database.connections_max.into());
-    positive(problems, key("connect_timeout_ms"), database.connect_timeout_ms);
-    positive(problems, key("answer_timeout_ms"), database.answer_timeout_ms);
-    positive(problems, key("payload_bytes_max"), database.payload_bytes_max);
+    within(problems, key("connections_max"), database.connections_max, 1_000);
+    within(
+        problems,
+        key("connect_timeout_ms"),
+        database.connect_timeout_ms,
+        DAY_MS,
+    );
+    within(
+        problems,
+        key("answer_timeout_ms"),
+        database.answer_timeout_ms,
+        DAY_MS,
+    );
+    within(
+        problems,
+        key("payload_bytes_max"),
+        database.payload_bytes_max,
+        1 << 30,
+    );
     let tables = Tables::new(&database.table_name, database.dlq_table_name.as_deref())
         .map_err(|error| {
             let which = if error.name == database.table_name {
@@ -197,7 +206,10 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
             } else {
                 "dlq_table_name"
             };
-            problems.push((key(which), error.to_string()));
+            problems.push((
+                key(which),
+                error.to_string().replacen(&error.name, &word(&error.name), 1),
+            ));
         })
         .ok()?;
     (problems.len() == before).then(|| DatabaseOptions {
@@ -240,8 +252,14 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn positive(problems: &mut Problems, key: String, value: u64) {
+const DAY_MS: u64 = 86_400_000;
+
+/// From 1 to `max`: beyond it lies a slip of the pen, or what no machine has room for.
+fn within(problems: &mut Problems, key: String, value: impl Into<u64>, max: u64) {
+    let value = value.into();
     if value == 0 {
         problems.push((key, "it must be 1 or more".into()));
+    } else if value > max {
+        problems.push((key, format!("it is {value}; {max} is the most")));
     }
 }

@@ -9,6 +9,8 @@ use super::{
 };
 
 const PREFIX: &str = "PILLARBOX_";
+/// No key lies deeper; what walks through the tree needs room on the stack for each level.
+const LEVELS_MAX: usize = 16;
 
 /// Lays the variables over the tree.
 pub(super) fn apply(tree: &mut Node, variables: impl Iterator<Item = (String, String)>) -> Result<()> {
@@ -18,6 +20,13 @@ pub(super) fn apply(tree: &mut Node, variables: impl Iterator<Item = (String, St
         };
         let path = path.to_ascii_lowercase();
         let steps: Vec<&str> = path.split("__").collect();
+        if steps.len() > LEVELS_MAX {
+            let start: String = name.chars().take(60).collect();
+            bail!(
+                "the environment variable {start}…: no key lies {} levels deep",
+                steps.len()
+            );
+        }
         set(tree, &steps, value_of(&value), &Origin::Variable(name.clone()))?;
     }
     Ok(())

@@ -3,12 +3,15 @@
 use std::{io::Read, path::Path};
 
 use anyhow::{Context as _, Result, bail};
-use serde_saphyr::Spanned;
+use serde_saphyr::{Options, Spanned};
 
 use super::tree::{Kind, Node};
 
 /// A configuration is written by hand: more than this is some other file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// No configuration is nested deeper; each level takes room on the stack.
+const LEVELS_MAX: usize = 24;
 
 pub(super) fn read(path: &Path) -> Result<Node> {
     let file = std::fs::File::open(path)
@@ -33,7 +36,11 @@ pub(super) fn parse(text: &str) -> Result<Node, String> {
     {
         return Ok(Node::empty());
     }
-    serde_saphyr::from_str::<Spanned<Kind>>(text)
+    let mut options = Options::default();
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = LEVELS_MAX;
+    }
+    serde_saphyr::from_str_with_options::<Spanned<Kind>>(text, options)
         .map(Node::from)
         // With its snippet the message would show the lines around the place, and a password may stand there.
         .map_err(|error| error.without_snippet().to_string())

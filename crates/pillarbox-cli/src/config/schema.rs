@@ -79,7 +79,8 @@ pub(crate) struct Route {
     /// The stream that must take the event. An event that names one itself keeps its own.
     #[serde(default)]
     pub stream: Option<String>,
-    /// What becomes of a key after one of its events died: `continue`. (`block` is not built yet.)
+    /// What becomes of a key after one of its events died: `skip` goes on with the next, `block` waits until somebody replays
+    /// or discards the dead letter, `latest` goes on with the newest that waits, for topics that tell a state.
     #[serde(default)]
     pub after_death: AfterDeath,
 }
@@ -88,8 +89,10 @@ pub(crate) struct Route {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AfterDeath {
     #[default]
-    Continue,
+    #[serde(alias = "continue")]
+    Skip,
     Block,
+    Latest,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

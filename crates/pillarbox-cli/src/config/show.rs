@@ -1,10 +1,13 @@
 //! The configuration as it may be shown: in force, with every secret masked.
 
-use pillarbox_relay::connect::redacted;
+use std::borrow::Cow;
+
+use anyhow::{Result, anyhow};
+use pillarbox_relay::connect::{self, redacted};
 use serde_json::Value;
 use url::Url;
 
-use super::schema::Config;
+use super::{Settings, schema::Config};
 
 /// The configuration as YAML, defaults filled in.
 pub(crate) fn in_force(config: &Config) -> Result<(String, Value), serde_json::Error> {
@@ -14,7 +17,18 @@ pub(crate) fn in_force(config: &Config) -> Result<(String, Value), serde_json::E
     if let Value::Object(map) = &value {
         write_map(&mut text, map, 0);
     }
-    Ok((text, value))
+    Ok((printable(&text), value))
+}
+
+/// Whether a relay could be made of the settings here and now. Nothing is connected to, but files that addresses name
+/// are looked at.
+pub(crate) fn can_be_opened(settings: &Settings) -> Result<()> {
+    connect::store(&settings.database).map_err(|error| anyhow!("`outbox.database`: {}", error.chain()))?;
+    for sink in &settings.sinks {
+        connect::sink(&sink.options)
+            .map_err(|error| anyhow!("`outbox.sinks.{}`: {error}", word(&sink.name)))?;
+    }
+    Ok(())
 }
 
 /// An address without what is secret in it: a password, a NATS token (which stands where a user would), a query's secrets.
@@ -47,6 +61,14 @@ pub(crate) fn address(url: &str) -> String {
     if changed { parsed.to_string() } else { shown }
 }
 
+/// A word of somebody's file as a message may quote it: what follows `://` may be a password, wherever it was written.
+pub(super) fn word(text: &str) -> Cow<'_, str> {
+    match text.split_once("://") {
+        Some((before, _)) => format!("{before}://…").into(),
+        None => text.into(),
+    }
+}
+
 fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -59,6 +81,8 @@ fn mask(value: &mut Value) {
             }
         }
         Value::Array(list) => list.iter_mut().for_each(mask),
+        // An address in the wrong place has its password all the same.
+        Value::String(text) if text.contains("://") => *text = address(text),
         _ => {}
     }
 }
@@ -81,9 +105,35 @@ fn mask_webhook(webhook: &mut Value) {
     }
 }
 
+/// JSON's strings are YAML too, but for some signs that YAML wants escaped. They can only stand within strings.
+fn printable(text: &str) -> String {
+    let escaped = |sign: char| matches!(sign, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
+    let mut out = String::with_capacity(text.len());
+    for sign in text.chars() {
+        match escaped(sign) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(sign))),
+            false => out.push(sign),
+        }
+    }
+    out
+}
+
+/// A name somebody gave, such as a sink's, may hold anything.
+fn yaml_key(key: &str) -> String {
+    let plain = key.starts_with(|sign: char| sign.is_ascii_alphabetic())
+        && key
+            .chars()
+            .all(|sign| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '-'));
+    match plain {
+        true => key.to_owned(),
+        false => Value::from(key).to_string(),
+    }
+}
+
 fn write_map(text: &mut String, map: &serde_json::Map<String, Value>, depth: usize) {
     for (key, value) in map {
         let indent = "  ".repeat(depth);
+        let key = yaml_key(key);
         match value {
             Value::Null => {}
             Value::Object(below) if !below.is_empty() => {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     Problem,
+    show::word,
     tree::{Kind, Node},
 };
 
@@ -45,10 +46,11 @@ impl<'a> Walk<'a> {
                     return;
                 }
                 for (key, value) in map {
+                    let shown = word(key);
                     let below = if path.is_empty() {
-                        key.clone()
+                        shown.into_owned()
                     } else {
-                        format!("{path}.{key}")
+                        format!("{path}.{shown}")
                     };
                     match property(schema, key) {
                         Some(schema) => self.node(value, schema, &below),
@@ -87,15 +89,19 @@ impl<'a> Walk<'a> {
             return;
         }
         let known: Vec<&str> = strings(schema.get("enum")).chain(constants(schema)).collect();
-        if let Some(word) = value
+        if let Some(given) = value
             .as_str()
-            .filter(|word| !known.is_empty() && !known.contains(word))
+            .filter(|given| !known.is_empty() && !known.contains(given))
         {
-            let hint = nearest(word, known.iter().copied())
+            let hint = nearest(given, known.iter().copied())
                 .map_or_else(String::new, |near| format!(" Did you mean `{near}`?"));
             self.problem(
                 node,
-                format!("`{path}` is `{word}`; it can be {}.{hint}", known.join(" or ")),
+                format!(
+                    "`{path}` is `{}`; it can be {}.{hint}",
+                    word(given),
+                    known.join(" or ")
+                ),
             );
         }
         if let (Some(number), Some(minimum)) = (value.as_f64(), schema.get("minimum").and_then(Value::as_f64))
@@ -138,7 +144,7 @@ impl<'a> Walk<'a> {
             Some(near) => format!("Did you mean `{near}`?"),
             None => format!("Known here: {}.", known.join(", ")),
         };
-        self.problem(node, format!("`{path}`: there is no key `{key}`. {hint}"));
+        self.problem(node, format!("`{path}`: there is no key `{}`. {hint}", word(key)));
     }
 
     fn problem(&mut self, node: &Node, text: String) {

@@ -9,7 +9,7 @@ use axum::{
     body::Bytes,
     extract::{
         DefaultBodyLimit, Path, Query, State,
-        rejection::{BytesRejection, QueryRejection},
+        rejection::{BytesRejection, PathRejection, QueryRejection},
     },
     http::{HeaderMap, StatusCode},
     routing::{get, post},
@@ -66,7 +66,11 @@ pub(crate) struct Shown {
     event: Option<Event>,
 }
 
-async fn show(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json<Shown>, Problem> {
+async fn show(
+    State(api): State<Arc<Api>>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Shown>, Problem> {
+    let Path(id) = id.map_err(|rejection| Problem::bad(rejection.body_text()))?;
     let id: Uuid = id.parse().map_err(|_| {
         Problem::bad(format!(
             "`{id}` is no id of an event: use one from /v1/dead, a UUID"

@@ -2,7 +2,9 @@
 
 mod bench;
 mod dead_http;
+mod dead_terminal;
 mod events;
+mod http_fuzz;
 mod relay;
 mod settings;
 mod streams;

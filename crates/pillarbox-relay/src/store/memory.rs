@@ -70,6 +70,18 @@ impl MemoryStore {
         self.lock().rows()
     }
 
+    /// The dead events that keep their keys waiting, by seq.
+    pub fn blocking(&self) -> Vec<Seq> {
+        let world = self.lock();
+        let blocked = world.parked.iter().filter(|(_, row)| row.blocked);
+        blocked.map(|(seq, _)| *seq).collect()
+    }
+
+    /// A person has looked at a dead event: its key goes on.
+    pub fn discard(&self, seq: Seq) {
+        self.lock().discard(seq);
+    }
+
     /// Makes a stored payload unreadable.
     pub fn corrupt(&self, seq: Seq) {
         self.lock().corrupt(seq);

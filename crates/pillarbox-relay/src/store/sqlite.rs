@@ -6,6 +6,7 @@
 //! on.
 
 mod admin;
+mod after_death;
 mod connection;
 mod dead;
 mod discover;

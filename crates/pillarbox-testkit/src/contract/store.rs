@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod administration;
+pub mod blocking;
 pub mod discovery;
 pub mod dying;
 pub mod enqueueing;
@@ -165,6 +166,13 @@ fn list() -> Vec<(&'static str, Check)> {
         releasing::a_death_frees_the_key_too,
         releasing::an_earlier_event_that_comes_late_goes_first,
         releasing::a_head_that_fails_again_keeps_the_others_waiting,
+        blocking::a_blocked_key_waits,
+        blocking::a_blocked_event_stops_only_what_is_behind_it,
+        blocking::a_discarded_letter_lets_its_key_go_on,
+        blocking::a_replayed_blocked_event_goes_first,
+        blocking::a_letter_that_blocks_its_key_does_not_expire,
+        blocking::where_the_latest_is_enough_the_older_are_discarded,
+        blocking::the_latest_alone_stays,
         dying::a_dead_letter_tells_everything,
         dying::only_the_latest_failures_are_kept,
         dying::what_died_untried_has_no_failure,

@@ -107,11 +107,19 @@ fn print_letters(letters: &[DeadLetter], context: &Context) -> Result<()> {
             letter.topic.clone(),
             letter.key.clone(),
             letter.reason.as_str().to_owned(),
-            letter.state.as_str().to_owned(),
+            state(letter, context),
             first_line(&letter.error),
         ]);
     }
     context.print(&rows.trim_fmt())
+}
+
+/// With whether its key waits for it.
+fn state(letter: &DeadLetter, context: &Context) -> String {
+    match letter.blocks_key {
+        true => context.bad("open, blocks its key"),
+        false => letter.state.as_str().to_owned(),
+    }
 }
 
 fn ago(at: Timestamp) -> String {

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use pillarbox_relay::{
     connect::SinkOptions,
-    route::{Pattern, Route, Routes},
+    route::{AfterDeath, Pattern, Route, Routes},
     sink::{self, StreamSpec},
 };
 
-use super::{NamedSink, Problems, positive, scheme};
-use crate::config::{schema, unknown::nearest};
+use super::{DAY_MS, NamedSink, Problems, scheme, within};
+use crate::config::{schema, show::word, unknown::nearest};
 
 const SINKS: &[&str] = &["nats", "tls", "http-stream", "stdout", "null"];
 
@@ -23,7 +23,12 @@ pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<Nam
                 format!("{problem}. Use nats://host:port, http-stream:, stdout: or null:"),
             ));
         }
-        positive(problems, key("publish_timeout_ms"), sink.publish_timeout_ms);
+        within(
+            problems,
+            key("publish_timeout_ms"),
+            sink.publish_timeout_ms,
+            DAY_MS,
+        );
         sinks.push(NamedSink {
             name: name.as_str().into(),
             options: SinkOptions {
@@ -46,7 +51,7 @@ pub(super) fn routes(
         }
         problems.push((
             "outbox.routes".into(),
-            format!("there are {} sinks and no routes: say which topics go where, for example {{ topic: \">\", sink: {} }}", sinks.len(), sinks[0].name),
+            format!("there are {} sinks and no routes: say which topics go where, for example {{ topic: \">\", sink: {} }}", sinks.len(), word(&sinks[0].name)),
         ));
         return None;
     }
@@ -59,8 +64,13 @@ pub(super) fn routes(
                 topic,
                 sink: route.sink.as_str().into(),
                 stream: route.stream.as_deref().map(Arc::from),
+                after_death: match route.after_death {
+                    schema::AfterDeath::Skip => AfterDeath::Skip,
+                    schema::AfterDeath::Block => AfterDeath::Block,
+                    schema::AfterDeath::Latest => AfterDeath::Latest,
+                },
             }),
-            Err(error) => problems.push((key("topic"), error.to_string())),
+            Err(error) => problems.push((key("topic"), quoting(&route.topic, &error))),
         }
     }
     Some(Routes::new(routes))
@@ -75,18 +85,19 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
         .collect();
     for (index, stream) in outbox.streams.iter().enumerate() {
         let key = |field: &str| format!("outbox.streams.{index}.{field}");
-        positive(problems, key("replicas"), stream.replicas.into());
-        positive(
+        within(problems, key("replicas"), stream.replicas, 100);
+        within(
             problems,
             key("duplicate_window_seconds"),
             stream.duplicate_window_seconds,
+            365 * 86_400,
         );
         if stream.subjects.is_empty() {
             problems.push((key("subjects"), "a stream takes at least one subject".into()));
         }
         for subject in &stream.subjects {
             if let Err(error) = Pattern::new(subject) {
-                problems.push((key("subjects"), error.to_string()));
+                problems.push((key("subjects"), quoting(subject, &error)));
             }
         }
         let owner = match (&stream.sink, with_streams.as_slice()) {
@@ -113,7 +124,7 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
         if !has_streams(&sink.options.url) {
             problems.push((
                 key("sink"),
-                format!("`{owner}` has no streams: only a nats:// sink does"),
+                format!("`{}` has no streams: only a nats:// sink does", word(&owner)),
             ));
         }
         sink.options.streams.push(StreamSpec {
@@ -134,17 +145,22 @@ fn known_sink(sinks: &[NamedSink], name: &str, key: String, problems: &mut Probl
         return;
     }
     let hint = match nearest(name, sinks.iter().map(|sink| &*sink.name)) {
-        Some(near) => format!("Did you mean `{near}`?"),
+        Some(near) => format!("Did you mean `{}`?", word(near)),
         None => format!(
             "There are: {}.",
             sinks
                 .iter()
-                .map(|sink| &*sink.name)
+                .map(|sink| word(&sink.name))
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
     };
-    problems.push((key, format!("there is no sink `{name}`. {hint}")));
+    problems.push((key, format!("there is no sink `{}`. {hint}", word(name))));
+}
+
+/// The message of an error that quotes what was written.
+fn quoting(written: &str, error: &impl ToString) -> String {
+    error.to_string().replacen(written, &word(written), 1)
 }
 
 fn has_streams(url: &str) -> bool {

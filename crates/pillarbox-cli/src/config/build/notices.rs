@@ -5,7 +5,7 @@ use std::time::Duration;
 use pillarbox_relay::notice::{ChannelOptions, Options, Secret};
 use url::Url;
 
-use super::{Problems, positive};
+use super::{Problems, within};
 use crate::config::schema::{Command, Outbox, Webhook};
 
 /// More than anybody needs; each keeps a task and a statement a minute.
@@ -13,6 +13,8 @@ const CHANNELS_MAX: usize = 20;
 const RETRIES_MAX: usize = 50;
 /// Three months: a wait that is longer is a mistake.
 const WAIT_SECONDS_MAX: u64 = 90 * 86_400;
+
+const TIMEOUT_SECONDS_MAX: u64 = 600;
 
 /// What a relay tells, and by which ways.
 #[derive(Clone)]
@@ -27,16 +29,15 @@ pub(crate) struct NoticeSettings {
 pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> NoticeSettings {
     let given = &outbox.dlq.notifications;
     let key = |name: &str| format!("outbox.dlq.notifications.{name}");
-    positive(problems, key("gather_ms"), given.gather_ms);
-    positive(
+    within(problems, key("gather_ms"), given.gather_ms, WAIT_SECONDS_MAX);
+    within(
         problems,
         key("check_interval_seconds"),
         given.check_interval_seconds,
+        WAIT_SECONDS_MAX,
     );
     let waits = [
         ("quiet_period_seconds", given.quiet_period_seconds),
-        ("gather_ms", given.gather_ms / 1_000),
-        ("check_interval_seconds", given.check_interval_seconds),
         ("recovery_wait_seconds", given.recovery_wait_seconds),
     ];
     let retries = given
@@ -44,9 +45,8 @@ pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> NoticeSettin
         .iter()
         .map(|delay| ("retry_delays_seconds", *delay));
     for (name, seconds) in waits.into_iter().chain(retries) {
-        if seconds > WAIT_SECONDS_MAX {
-            problems.push((key(name), "90 days are the most".into()));
-        }
+        // None at all is as good as any.
+        within(problems, key(name), seconds.max(1), WAIT_SECONDS_MAX);
     }
     if given.retry_delays_seconds.len() > RETRIES_MAX {
         problems.push((key("retry_delays_seconds"), format!("{RETRIES_MAX} are the most")));
@@ -143,7 +143,10 @@ fn command(command: &Command, key: &str, problems: &mut Problems) -> Option<Chan
 }
 
 fn timeout(seconds: u64, key: &str, problems: &mut Problems) {
-    if !(1..=600).contains(&seconds) {
-        problems.push((format!("{key}.timeout_seconds"), "1 to 600 seconds".into()));
-    }
+    within(
+        problems,
+        format!("{key}.timeout_seconds"),
+        seconds,
+        TIMEOUT_SECONDS_MAX,
+    );
 }

@@ -4,39 +4,53 @@ use std::time::Duration;
 
 use pillarbox_relay::{Options, retry::RetryPolicy};
 
-use super::{Problems, positive};
+use super::{DAY_MS, Problems, within};
 use crate::config::schema;
 
 pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Options {
     let (publisher, retry) = (&outbox.publisher, &outbox.retry_policy);
-    for (name, value) in [
-        ("batch_size", publisher.batch_size.into()),
-        ("poll_interval_ms", publisher.poll_interval_ms),
+    for (name, value, max) in [
+        ("batch_size", publisher.batch_size.into(), 100_000),
+        ("poll_interval_ms", publisher.poll_interval_ms, DAY_MS),
         (
             "max_concurrent_publishers",
             publisher.max_concurrent_publishers.into(),
+            1_000,
         ),
-        ("window_events_max", publisher.window_events_max.into()),
-        ("window_bytes_max", publisher.window_bytes_max),
+        ("lease_ms", publisher.lease_ms, DAY_MS),
+        (
+            "window_events_max",
+            publisher.window_events_max.into(),
+            10_000_000,
+        ),
+        ("window_bytes_max", publisher.window_bytes_max, 1 << 40),
     ] {
-        positive(problems, format!("outbox.publisher.{name}"), value);
+        within(problems, format!("outbox.publisher.{name}"), value, max);
     }
-    if publisher.lease_ms < 500 {
+    if (1..500).contains(&publisher.lease_ms) {
         problems.push((
             "outbox.publisher.lease_ms".into(),
             "a lease must be 500 ms or longer: it is renewed over the network".into(),
         ));
     }
     let key = |name: &str| format!("outbox.retry_policy.{name}");
-    positive(
+    within(
         problems,
         key("default_max_attempts"),
-        retry.default_max_attempts.into(),
+        retry.default_max_attempts,
+        1_000_000,
     );
-    positive(
+    within(
         problems,
         key("default_base_delay_ms"),
         retry.default_base_delay_ms,
+        30 * DAY_MS,
+    );
+    within(
+        problems,
+        key("default_max_delay_ms"),
+        retry.default_max_delay_ms,
+        30 * DAY_MS,
     );
     if retry.default_max_delay_ms < retry.default_base_delay_ms {
         problems.push((
@@ -68,6 +82,7 @@ pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
         lease: Duration::from_millis(publisher.lease_ms),
         retry: RetryPolicy {
             attempts_max: retry.default_max_attempts,
+            for_ever: !outbox.dlq.auto_dlq_after_max_retries,
             base_delay: Duration::from_millis(retry.default_base_delay_ms),
             max_delay: Duration::from_millis(retry.default_max_delay_ms),
             multiplier: retry.default_backoff_multiplier,

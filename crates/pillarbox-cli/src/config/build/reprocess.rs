@@ -8,7 +8,7 @@ use pillarbox_relay::{
     settlement::DeadReason,
 };
 
-use super::{Problems, nearest};
+use super::{Problems, nearest, word};
 use crate::config::schema::{Outbox, Reprocess};
 
 const SCHEDULES_MAX: usize = 50;
@@ -31,7 +31,7 @@ pub(super) fn schedules(outbox: &Outbox, problems: &mut Problems) -> Vec<Schedul
         if entry.name.trim().is_empty() || entry.name.chars().count() > 100 {
             wrong("name", "a name has 1 to 100 characters".into());
         } else if !names.insert(&entry.name) {
-            wrong("name", format!("there are two schedules `{}`", entry.name));
+            wrong("name", format!("there are two schedules `{}`", word(&entry.name)));
         }
         if entry.limit == 0 || entry.limit > LETTERS_MAX {
             wrong("limit", format!("1 to {LETTERS_MAX}"));

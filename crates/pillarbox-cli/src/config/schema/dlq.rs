@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Dlq {
-    /// An event that used up its attempts is dead. (`false` is not built yet.)
+    /// An event that used up its attempts is dead; `false` retries it for ever, and its key waits as long.
     pub auto_dlq_after_max_retries: bool,
     /// Tell people when events die, as `notifications` says.
     pub dlq_notification_enabled: bool,

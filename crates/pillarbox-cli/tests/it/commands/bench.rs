@@ -45,6 +45,17 @@ fn a_drain_on_sqlite_is_measured_and_checked() {
     }
 }
 
+#[test]
+fn poison_wants_a_broker_with_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(
+        folder.path(),
+        &["--sink", "null:", "bench", "poison", "--events", "10"],
+    );
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("nats://"), "{}", stderr(&output));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
     let Some(postgres) = servers::postgres().await else {
@@ -77,6 +88,17 @@ async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
     );
     let times = ["p50_ms", "p99_ms", "max_ms"].map(|key| report[key].as_f64().unwrap());
     assert!(times[0] > 0.0 && times.is_sorted(), "{report}");
+
+    let poison = [
+        "poison", "--events", "2000", "--keys", "100", "--one-in", "20", "--pairs", "2",
+    ];
+    let report = measure(&poison);
+    for key in ["lost", "duplicated", "order_violations"] {
+        assert_eq!(report[key], 0, "{report}");
+    }
+    assert!(report["poisonous_events"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["pairs"].as_array().unwrap().len(), 2, "{report}");
+    assert!(report["ratio"].as_f64().unwrap() > 0.0, "{report}");
 
     let report = measure(&["idle", "--seconds", "1"]);
     assert!(report["relay_cpu_percent"].is_number(), "{report}");

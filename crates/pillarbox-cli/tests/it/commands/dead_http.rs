@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 
 /// Takes `kept.>`, and also what `more` says.
-fn configure(folder: &Path, more: &str) {
+pub(super) fn configure(folder: &Path, more: &str) {
     let routes = format!("[{{ topic: \"kept.>\", sink: out }}{more}]");
     let text = format!(
         "outbox:\n  sinks:\n    out: {{ url: \"stdout:\" }}\n  routes: {routes}\n  http: {{ listen: \"127.0.0.1:0\" }}\n"
@@ -16,7 +16,7 @@ fn configure(folder: &Path, more: &str) {
 }
 
 /// Event `id` of its key, on a topic that no route takes at first.
-fn lost(id: u32, key: &str) -> String {
+pub(super) fn lost(id: u32, key: &str) -> String {
     line(id).replace("t.x", "lost.x").replace(
         &format!(r#""aggregate_id":"{id}""#),
         &format!(r#""aggregate_id":"{key}""#),
@@ -27,13 +27,13 @@ fn id(n: u32) -> String {
     format!("018f0000-0000-7000-8000-{n:012}")
 }
 
-struct Served {
-    relay: Running,
-    address: String,
+pub(super) struct Served {
+    pub(super) relay: Running,
+    pub(super) address: String,
 }
 
 impl Served {
-    fn start(folder: &Path, args: &[&str]) -> Self {
+    pub(super) fn start(folder: &Path, args: &[&str]) -> Self {
         let relay = Running::start(folder, args);
         let said = relay.says("Serving http://");
         let address = said.trim_start_matches("Serving http://").trim_end_matches('/');
@@ -59,7 +59,7 @@ impl Served {
         (status, value)
     }
 
-    fn get(&self, path: &str) -> (u16, Value) {
+    pub(super) fn get(&self, path: &str) -> (u16, Value) {
         self.request(&format!("GET {path}"), "", "")
     }
 
@@ -80,7 +80,7 @@ impl Served {
         answer["letters"].as_array().unwrap().clone()
     }
 
-    fn until_open(&self, count: usize) -> Vec<Value> {
+    pub(super) fn until_open(&self, count: usize) -> Vec<Value> {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let open = self.open();
@@ -98,7 +98,7 @@ impl Served {
     }
 }
 
-fn enqueue(folder: &Path, lines: &str) {
+pub(super) fn enqueue(folder: &Path, lines: &str) {
     let output = run_with_input(folder, &["enqueue", "--ndjson"], lines);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
 }

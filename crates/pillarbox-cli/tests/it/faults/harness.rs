@@ -159,6 +159,15 @@ impl Scene {
         }
     }
 
+    /// As [`until`](Self::until), for as long as the number goes on changing.
+    pub(super) async fn moves_until(&self, sql: &str, wanted: impl Fn(i64) -> bool) {
+        let mut now = self.count(sql).await;
+        while !wanted(now) {
+            let before = now;
+            now = self.until(sql, |number| number != before).await;
+        }
+    }
+
     pub(super) async fn count(&self, sql: &str) -> i64 {
         self.until(sql, |_| true).await
     }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::{super::window::Entry, DUE_INTERVAL, Tenure};
 use crate::{
     event::{StoredEvent, Unreadable},
+    route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry},
     store::{Due, Page},
 };
@@ -29,13 +30,13 @@ impl Tenure<'_> {
     }
 
     fn admit(&mut self, event: StoredEvent, page: u64, now: Timestamp) {
-        let Some((sink, stream)) = self.context.destination(&event) else {
+        let Some(way) = self.context.way(&event) else {
             let dead = self.no_route(&event, None);
             self.window.admit_dead(dead, Some(page));
             return;
         };
         let later = event.event.available_at.filter(|&at| at > now);
-        let entry = Entry::new(event, sink, stream, Some(page));
+        let entry = Entry::new(event, way, Some(page));
         match later {
             Some(available_at) => self.window.admit_delayed(entry, available_at),
             None => self.window.admit(entry),
@@ -45,10 +46,10 @@ impl Tenure<'_> {
     pub(super) fn admit_due(&mut self, due: Due) {
         let brought = !due.events.is_empty();
         for due in due.events {
-            match self.context.destination(&due.event) {
-                Some((sink, stream)) => {
+            match self.context.way(&due.event) {
+                Some(way) => {
                     self.window
-                        .admit_parked(Entry::new(due.event, sink, stream, None), due.delayed);
+                        .admit_parked(Entry::new(due.event, way, None), due.delayed);
                 }
                 None => {
                     let key = due.event.event.key().to_owned();
@@ -73,10 +74,17 @@ impl Tenure<'_> {
                 problem = row.problem,
                 "a stored event can't be read: dead letter"
             );
+            // Only a route that holds the key needs to know it: the side table does as well.
+            let after = row
+                .topic
+                .as_ref()
+                .map_or(AfterDeath::Skip, |topic| self.context.routes.after_death(topic));
+            let key = row.key.filter(|_| after != AfterDeath::Skip);
             let dead = Dead {
                 seq: row.seq,
                 lane: row.lane,
-                key: None,
+                after: if key.is_some() { after } else { AfterDeath::Skip },
+                key,
                 attempts: 0,
                 reason: DeadReason::PoisonMessage,
                 failure: self.untried(row.problem),
@@ -117,6 +125,7 @@ impl Tenure<'_> {
             seq: event.seq,
             lane: event.lane,
             key,
+            after: AfterDeath::Skip,
             attempts: event.attempts,
             reason: DeadReason::PermanentFailure,
             failure: self.untried(error),

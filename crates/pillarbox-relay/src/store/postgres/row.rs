@@ -1,15 +1,15 @@
 //! From a row to an event, without more copies than the event needs: this runs for every event there is.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use jiff::Timestamp;
 use pillarbox::{Event, Limits, RetryOverrides};
-use serde_json::Value;
 use sqlx::{Row, ValueRef, postgres::PgRow};
 use uuid::Uuid;
 
-use crate::event::{StoredEvent, Unreadable};
+use crate::{
+    event::{StoredEvent, Unreadable},
+    store::headers,
+};
 
 /// Reads the columns of an event, the first of which (`seq`) is at `first`. Statements list them in this order:
 /// seq, lane, id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
@@ -29,7 +29,13 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
             created_at,
             event,
         })
-        .map_err(|problem| Unreadable { seq, lane, problem })
+        .map_err(|problem| Unreadable {
+            seq,
+            lane,
+            problem,
+            topic: columns.text(3).ok().flatten(),
+            key: columns.key(),
+        })
 }
 
 /// The size of the payload, which may not have been fetched.
@@ -59,7 +65,13 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
         aggregate_version: columns.integer::<8>(9),
         partition_key: columns.text(10)?,
         payload: Bytes::copy_from_slice(payload),
-        headers: headers(columns.bytes(13).unwrap_or_default())?,
+        // As they are stored: a byte for the format's version, then text.
+        headers: headers::read(
+            columns
+                .bytes(13)
+                .and_then(|stored| stored.get(1..))
+                .unwrap_or_default(),
+        )?,
         project_id: columns.text(14)?,
         user_id: columns.text(15)?,
         available_at: columns.timestamp(17),
@@ -76,26 +88,6 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
         .map_err(|problem| problem.to_string())?;
     let attempts = u32::try_from(columns.integer::<4>(18).unwrap_or_default()).unwrap_or_default();
     Ok((event, attempts, created_at))
-}
-
-/// An object of strings, as it is stored: a byte for the format's version, then text. Numbers and truths are turned to
-/// text, as people write them; anything else can't be a header.
-fn headers(stored: &[u8]) -> Result<BTreeMap<String, String>, String> {
-    let text = stored.get(1..).unwrap_or_default();
-    if text.is_empty() || text == b"{}" {
-        return Ok(BTreeMap::new());
-    }
-    let values: BTreeMap<String, Value> =
-        serde_json::from_slice(text).map_err(|_| "headers are not an object".to_owned())?;
-    values
-        .into_iter()
-        .map(|(name, value)| match value {
-            Value::String(text) => Ok((name, text)),
-            Value::Number(number) => Ok((name, number.to_string())),
-            Value::Bool(truth) => Ok((name, truth.to_string())),
-            Value::Null | Value::Array(_) | Value::Object(_) => Err(format!("header `{name}` is not a text")),
-        })
-        .collect()
 }
 
 fn narrow(wide: i64) -> i32 {
@@ -135,6 +127,13 @@ impl<'r> Columns<'r> {
                 Err(_) => Err("a text is not UTF-8".to_owned()),
             })
             .transpose()
+    }
+
+    fn key(&self) -> Option<String> {
+        self.text(10)
+            .transpose()
+            .or_else(|| self.text(8).transpose())?
+            .ok()
     }
 
     fn required(&self, column: usize) -> Result<String, String> {

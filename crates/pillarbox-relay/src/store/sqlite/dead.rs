@@ -32,7 +32,7 @@ use crate::{
 
 /// Where the letter begins in `dead_show.sql`; its failures stand behind it.
 const LETTER: usize = 23;
-const FAILURES: usize = LETTER + 13;
+const FAILURES: usize = LETTER + 14;
 
 #[async_trait]
 impl DeadLetters for SqliteStore {
@@ -117,8 +117,8 @@ impl DeadLetters for SqliteStore {
         let mut touched = Touched::default();
         read(at, rows, |row| {
             (touched.count, touched.keys) = (count(row, 0)?, count(row, 1)?);
-            if let Some(topic) = row.try_get(2)? {
-                touched.topics.push((topic, count(row, 3)?));
+            if row.try_get::<Option<&[u8]>, _>(2)?.is_some() {
+                touched.topics.push((shown(row, 2)?, count(row, 3)?));
             }
             Ok(())
         })?;
@@ -156,6 +156,7 @@ impl DeadLetters for SqliteStore {
                 let copies = seqs.iter().map(|seq| json!([seq, Uuid::now_v7()]));
                 let copies: Vec<Value> = copies.collect();
                 batch.timed(&sql.dead_copy, &copies).await?;
+                batch.unblock(&seqs).await?;
                 action.tell("replayed", &copies).await?;
             }
         }
@@ -171,7 +172,9 @@ impl DeadLetters for SqliteStore {
             .bind(size(limit))
             .fetch_all(&mut *action.tx)
             .await;
-        let told = read(at, rows, |row| Ok(json!([row.try_get::<Seq, _>(0)?, null])))?;
+        let seqs = read(at, rows, |row| Ok(json!(row.try_get::<Seq, _>(0)?)))?;
+        action.batch().unblock(&seqs).await?;
+        let told: Vec<Value> = seqs.iter().map(|seq| json!([seq, null])).collect();
         action.tell("discarded", &told).await?;
         at.commit(action.tx).await?;
         Ok(told.len())
@@ -228,23 +231,19 @@ impl<'a> Action<'a> {
             .bind(size(limit))
             .fetch_all(&mut *self.tx)
             .await;
-        read(self.at, rows, |row| {
-            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
-        })
+        // A key that is no text has no order to be replayed in, and its event can't be read: such a letter stays open.
+        let chosen = read(self.at, rows, |row| {
+            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2).ok()))
+        })?;
+        let with_key = |(seq, lane, key): (_, _, Option<String>)| Some((seq, lane, key?));
+        Ok(chosen.into_iter().filter_map(with_key).collect())
     }
 
     async fn tell(&mut self, action: &str, told: &[Value]) -> Result<(), StoreError> {
-        self.at.counted(1);
-        sqlx::query(self.at.statements.dead_told.clone())
-            .bind(self.now)
-            .bind(text(told))
-            .bind(action)
-            .bind(&self.actor.by)
-            .bind(&self.actor.why)
-            .execute(&mut *self.tx)
+        let actor = self.actor;
+        self.batch()
+            .tell(told, action, &actor.by, actor.why.as_deref())
             .await
-            .map_err(|e| self.at.error(e))?;
-        Ok(())
     }
 }
 
@@ -271,14 +270,14 @@ pub(super) fn read<T>(
     read.map_err(|e| at.error(e))
 }
 
-/// From the thirteen columns of `dead_list.sql`.
+/// From the fourteen columns of `dead_list.sql`.
 fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(first)?,
         id: row.try_get::<&str, _>(first + 1)?.parse().unwrap_or_default(),
-        topic: row.try_get(first + 2)?,
-        key: row.try_get(first + 3)?,
-        event_type: row.try_get(first + 4)?,
+        topic: shown(row, first + 2)?,
+        key: shown(row, first + 3)?,
+        event_type: shown(row, first + 4)?,
         reason: DeadReason::from_stored(row.try_get(first + 5)?),
         error: row.try_get(first + 6)?,
         attempts: row.try_get(first + 7)?,
@@ -287,7 +286,14 @@ fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
         fingerprint: row.try_get(first + 10)?,
         died_at: time(row.try_get(first + 11)?),
         state: DeadState::from_stored(row.try_get(first + 12)?),
+        blocks_key: row.try_get(first + 13)?,
     })
+}
+
+/// A text from the event, which may be the very thing that can't be read.
+fn shown(row: &SqliteRow, column: usize) -> Result<String, sqlx::Error> {
+    let bytes = row.try_get::<&[u8], _>(column)?;
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn recovery(row: &SqliteRow) -> Result<Recovery, sqlx::Error> {

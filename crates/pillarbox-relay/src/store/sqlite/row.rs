@@ -1,7 +1,5 @@
 //! From a row to an event, or to the reason why it is none.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use pillarbox::{Event, Limits, RetryOverrides};
 use sqlx::{Row, sqlite::SqliteRow};
@@ -9,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     event::{Lane, StoredEvent, Unreadable},
-    store::PageLimit,
+    store::{PageLimit, headers},
 };
 
 /// Where `page.sql` and `due.sql` tell how many rows there were before the limit on bytes.
@@ -27,10 +25,21 @@ pub(super) fn event(
 ) -> Result<Result<StoredEvent, Unreadable>, sqlx::Error> {
     let seq = row.try_get(0)?;
     let lane = row.try_get::<Lane, _>(1)?;
-    Ok(read(row, seq, lane, limit).map_err(|problem| Unreadable { seq, lane, problem }))
+    Ok(read(row, seq, lane, limit).map_err(|problem| Unreadable {
+        seq,
+        lane,
+        problem,
+        topic: text(row, 3, "topic").ok().map(str::to_owned),
+        key: key(row).ok(),
+    }))
 }
 
 fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
+    let limits = Limits {
+        payload_bytes_max: limit.payload_bytes_max,
+        ..Limits::default()
+    };
+    let created_at = time(get(row, 13, "created_at")?, "created_at")?;
     let event = Event {
         id: Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is no UUID: {e}"))?,
         topic: text(row, 3, "topic")?.to_owned(),
@@ -41,8 +50,8 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
         aggregate_id: text(row, 8, "aggregate_id")?.to_owned(),
         aggregate_version: get(row, 9, "aggregate_version")?,
         partition_key: get(row, 10, "partition_key")?,
-        payload: payload(row, limit)?.into(),
-        headers: headers(text(row, 20, "headers")?)?,
+        payload: payload(row, &limits)?.into(),
+        headers: headers::read(text(row, 20, "headers")?.as_bytes())?,
         project_id: get(row, 11, "project_id")?,
         user_id: get(row, 12, "user_id")?,
         available_at: get::<Option<i64>>(row, 14, "available_at")?
@@ -55,36 +64,34 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
             backoff_multiplier: get(row, 19, "backoff_multiplier")?,
         },
     };
+    limits
+        .check(&event, created_at)
+        .map_err(|problem| problem.to_string())?;
     Ok(StoredEvent {
         seq,
         lane,
         attempts: get(row, 15, "attempts")?,
-        created_at: time(get(row, 13, "created_at")?, "created_at")?,
+        created_at,
         event,
     })
 }
 
-fn payload(row: &SqliteRow, limit: PageLimit) -> Result<Vec<u8>, String> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
-    let Some(payload) = get::<Option<Vec<u8>>>(row, 21, "payload")? else {
-        let bytes: i64 = get(row, 22, "payload")?;
-        return Err(format!(
-            "the payload has {bytes} bytes; {} are allowed",
-            limit.payload_bytes_max
-        ));
-    };
-    limits.payload(&payload).map_err(|problem| problem.to_string())?;
-    Ok(payload)
+fn key(row: &SqliteRow) -> Result<String, String> {
+    match get(row, 10, "partition_key")? {
+        Some(key) => Ok(key),
+        None => get(row, 8, "aggregate_id"),
+    }
 }
 
-fn headers(text: &str) -> Result<BTreeMap<String, String>, String> {
-    if text == "{}" {
-        return Ok(BTreeMap::new());
+fn payload(row: &SqliteRow, limits: &Limits) -> Result<Vec<u8>, String> {
+    if let Some(payload) = get(row, 21, "payload")? {
+        return Ok(payload);
     }
-    serde_json::from_str(text).map_err(|e| format!("the headers are no JSON object of texts: {e}"))
+    let bytes: i64 = get(row, 22, "payload")?;
+    Err(format!(
+        "the payload has {bytes} bytes; {} are allowed",
+        limits.payload_bytes_max
+    ))
 }
 
 fn time(micros: i64, column: &str) -> Result<Timestamp, String> {

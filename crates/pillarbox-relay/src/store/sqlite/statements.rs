@@ -21,6 +21,7 @@ macro_rules! statements {
 }
 
 statements![
+    block,
     blocked,
     bury,
     bury_relays,
@@ -28,6 +29,7 @@ statements![
     dead_choose,
     dead_copy,
     dead_discard,
+    dead_discarded,
     dead_expire,
     dead_forget,
     dead_groups,
@@ -76,8 +78,10 @@ statements![
     schema,
     schema_from_2,
     status,
+    superseded,
     take,
     top,
+    unblock,
     unpark,
     version,
 ];

@@ -71,7 +71,7 @@ impl StoreHarness for Harness {
 
     async fn row(&self, id: Uuid) -> Option<Row> {
         let row = sqlx::query(
-            "select coalesce(p.state, e.status), e.attempts, e.last_error, e.first_attempt_at is not null,
+            "select coalesce(nullif(p.state, 'blocked'), e.status), e.attempts, e.last_error, e.first_attempt_at is not null,
                     e.last_attempt_at is not null, e.published_at is not null, d.reason
              from outbox_events e
              left join outbox_events_parked p on p.seq = e.seq

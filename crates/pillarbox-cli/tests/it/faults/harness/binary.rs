@@ -19,6 +19,11 @@ impl Binary {
         Self { config, folder }
     }
 
+    /// Where it runs, and where a SQLite file with a relative path lies.
+    pub(in super::super) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
         command

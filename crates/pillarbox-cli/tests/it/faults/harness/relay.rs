@@ -91,6 +91,17 @@ impl Relay {
         status
     }
 
+    /// Resident memory in bytes: now, and at most so far.
+    pub(in super::super) fn memory(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+            kibibytes * 1024
+        };
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+
     pub(in super::super) async fn signal(&self, signal: &str) {
         servers::signal(signal, &[self.child.id().unwrap()]).unwrap();
     }

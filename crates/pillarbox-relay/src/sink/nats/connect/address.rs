@@ -86,6 +86,12 @@ impl Address {
     fn settings(&mut self, query: &str) -> Result<(), SinkError> {
         let (mut certificate, mut key) = (None, None);
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            // Not the value: it may be a password that somebody took for a setting.
+            if !["creds", "ca", "cert", "key"].contains(&name.as_ref()) {
+                return Err(misconfigured(format!(
+                    "`{name}` is no setting of a NATS address. There are creds, ca, cert and key"
+                )));
+            }
             let path = PathBuf::from(value.as_ref());
             if !path.is_file() {
                 return Err(misconfigured(format!(
@@ -101,12 +107,7 @@ impl Address {
                 }
                 "ca" => self.ca = Some(certificates(path)?),
                 "cert" => certificate = Some(certificates(path)?),
-                "key" => key = Some(private_key(path)?),
-                other => {
-                    return Err(misconfigured(format!(
-                        "`{other}` is no setting of a NATS address. There are creds, ca, cert and key"
-                    )));
-                }
+                _ => key = Some(private_key(path)?),
             }
         }
         self.certificate = match (certificate, key) {

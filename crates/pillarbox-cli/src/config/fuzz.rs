@@ -1,0 +1,191 @@
+//! Configurations nobody meant to write.
+
+use pillarbox_testkit::{
+    fuzz::{self, Fuzz, SECRET, assert_no_secret, assert_says_something},
+    torture::Campaign,
+};
+
+use super::{tests::EVERY_KEY, *};
+
+/// Addresses with a secret in each place where one may stand.
+const ADDRESSES: &[&str] = &[
+    "postgres://app:geheimnis7f3a@127.0.0.1:5432/shop?sslmode=disable",
+    "postgres://127.0.0.1/shop?password=geheimnis7f3a",
+    "sqlite:pillarbox.db",
+    "nats://app:geheimnis7f3a@127.0.0.1:4222,127.0.0.1:4223",
+    "tls://geheimnis7f3a@127.0.0.1:4222?ca=ca.pem",
+    "http-stream:",
+];
+
+const EXAMPLES: &[&str] = &[
+    EVERY_KEY,
+    r#"
+outbox:
+  database: { url: "postgres://app:geheimnis7f3a@127.0.0.1/shop", pooler: true, connections_max: 3 }
+  sinks:
+    events: { url: "nats://geheimnis7f3a@127.0.0.1:4222", publish_timeout_ms: 2000 }
+    other:
+      url: 'stdout:'
+  routes:
+    - { topic: "rwa.>", sink: events, stream: STREAM_RWA }
+    - { topic: "payout.*", sink: other, after_death: continue }
+  streams:
+    - { name: STREAM_RWA, subjects: ["rwa.>"], replicas: 3, storage: file, duplicate_window_seconds: 60 }
+  publisher: { batch_size: 200, lease_ms: 5000, window_events_max: 4000, name: "relay-1" }
+  retry_policy: { jitter_range: [0.5, 1.5] }
+  http: { listen: "127.0.0.1:7420" }
+"#,
+    r#"
+outbox:
+  dlq:
+    dlq_notification_enabled: true
+    notifications:
+      quiet_period_seconds: 900
+      gather_ms: 2000
+      check_interval_seconds: 60
+      recovery_wait_seconds: 10
+      retry_delays_seconds: [5, 30, 120]
+      log: true
+      webhooks:
+        - { url: "https://127.0.0.1/a?b=c", secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw, timeout_seconds: 15 }
+        - { url: "http://127.0.0.1:80", secrets: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"] }
+      commands:
+        - { command: [mail, "-s", "dead letters", ops], timeout_seconds: 30 }
+    reprocess:
+      - { name: nightly, at: "03:30", topic: "shop.>", reason: max_retries_exceeded, limit: 1000, times_max: 3 }
+      - { name: often, every_seconds: 600, event_type: Placed, fingerprint: 1f0c9a44be21, min_age_seconds: 60 }
+  monitoring: { alert_on_dlq_events: true }
+"#,
+];
+
+const VARIABLES: &[(&str, &str)] = &[
+    (
+        "PILLARBOX_OUTBOX__DATABASE__URL",
+        "postgres://app:geheimnis7f3a@127.0.0.1/shop",
+    ),
+    (
+        "PILLARBOX_OUTBOX__SINKS__EVENTS__URL",
+        "nats://geheimnis7f3a@127.0.0.1",
+    ),
+    ("PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE", "17"),
+    ("PILLARBOX_OUTBOX__ROUTES__0__TOPIC", "a.>"),
+    ("PILLARBOX_OUTBOX__RETRY_POLICY__JITTER_RANGE", "[0.5, 1.5]"),
+];
+
+#[derive(Debug, Clone)]
+struct Input {
+    text: String,
+    variables: Vec<(String, String)>,
+    database: Option<String>,
+    sink: Option<String>,
+    listen: Option<String>,
+}
+
+fn input(fuzz: &mut Fuzz) -> Input {
+    let example = fuzz.pick(EXAMPLES);
+    let variables = (0..fuzz.below(3)).map(|_| variable(fuzz)).collect();
+    Input {
+        text: match fuzz.below(20) {
+            0 => format!("outbox: {}", fuzz.json()),
+            1 => String::new(),
+            2 => example.to_owned(),
+            _ => fuzz.mutated_text(example),
+        },
+        variables,
+        database: fuzz.one_in(8).then(|| address(fuzz)),
+        sink: fuzz.one_in(8).then(|| address(fuzz)),
+        listen: fuzz.one_in(8).then(|| fuzz.mutated_text("127.0.0.1:7420")),
+    }
+}
+
+fn address(fuzz: &mut Fuzz) -> String {
+    let example = fuzz.pick(ADDRESSES);
+    fuzz.mutated_text(example)
+}
+
+fn variable(fuzz: &mut Fuzz) -> (String, String) {
+    let (name, value) = VARIABLES[fuzz.below(VARIABLES.len())];
+    let name = if fuzz.one_in(3) {
+        fuzz.mutated_text(name)
+    } else {
+        name.to_owned()
+    };
+    let value = match fuzz.below(4) {
+        0 => fuzz.text(),
+        1 => address(fuzz),
+        _ => fuzz.mutated_text(value),
+    };
+    (name, value)
+}
+
+/// Whether every secret still stands where a password does: mutation may have made a name or a path of one.
+fn secrets_are_passwords(input: &Input) -> bool {
+    let text = format!("{input:?}");
+    text.match_indices(SECRET).all(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + SECRET.len()..]);
+        let as_user =
+            before.ends_with("nats://") || before.ends_with("tls://") || before.ends_with("://app:");
+        (as_user && after.starts_with('@')) || before.ends_with("?password=")
+    })
+}
+
+fn attempt(input: Input) {
+    let assert_no_secret: fn(&str) = match secrets_are_passwords(&input) {
+        true => assert_no_secret,
+        false => |_| (),
+    };
+    let assert_says_something = |error: &str| {
+        assert_says_something(&error.replace(SECRET, ""));
+        assert_no_secret(error);
+    };
+    let sources = Sources {
+        file: None,
+        database: input.database,
+        sink: input.sink,
+        listen: input.listen,
+    };
+    let loaded = file::parse(&input.text)
+        .map_err(|problem| anyhow::anyhow!(problem))
+        .and_then(|tree| overlay(tree, Some("a.yaml".into()), &sources, input.variables.into_iter()));
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return assert_says_something(&format!("{error:#}")),
+    };
+    let settings = match loaded.settings() {
+        Ok(settings) => settings,
+        Err(error) => return assert_says_something(&format!("{error:#}")),
+    };
+    let (shown, _) = in_force(&loaded.config).unwrap();
+    assert_no_secret(&shown);
+    // What is shown as in force is as good a configuration, and the same one but for what is masked in addresses.
+    let again = tests::load_text(&shown, &[]).unwrap_or_else(|error| panic!("{error:#}: {shown}"));
+    let without_addresses = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter(|line| !line.contains("url: ") && !line.contains("://"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(
+        without_addresses(&in_force(&again.config).unwrap().0),
+        without_addresses(&shown)
+    );
+    if let Err(error) = can_be_opened(&settings) {
+        assert_says_something(&format!("{error:#}"));
+    }
+}
+
+/// YAML, variables and flags, mangled: an error that says something and shows no secret, or settings that can be used.
+#[test]
+fn torture_fuzz_configuration() {
+    let campaign = Campaign::begin("fuzz_configuration");
+    assert!(EXAMPLES[1].contains(SECRET));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    // Entered and never driven: what an opened sink would do in the background, such as connecting, does not happen.
+    fuzz::each(&campaign, input, move |input| {
+        let _entered = runtime.enter();
+        attempt(input);
+    });
+}

@@ -1,0 +1,93 @@
+//! Dead letters at a terminal: before many are touched, somebody is asked. `script` makes the terminal.
+
+use super::{
+    dead_http::{Served, configure, enqueue, lost},
+    *,
+};
+
+/// Three dead letters and nobody at work. `None`: there is no `script` here.
+fn dead_letters() -> Option<TempDir> {
+    let known = Command::new("script").arg("--version").output();
+    if !known.is_ok_and(|output| output.status.success()) {
+        return servers::skip("script (of util-linux)");
+    }
+    let folder = migrated();
+    configure(folder.path(), "");
+    enqueue(folder.path(), &(lost(1, "a") + &lost(2, "a") + &lost(3, "b")));
+    let served = Served::start(folder.path(), &["run"]);
+    served.until_open(3);
+    let (status, _) = served.relay.stop();
+    assert_eq!(status, 0);
+    Some(folder)
+}
+
+/// The exit code, and what was seen on the terminal.
+fn at_a_terminal(folder: &Path, arguments: &str, typed: &str) -> (i32, String) {
+    let command = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_pillarbox"));
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .current_dir(folder)
+        .env_remove("PILLARBOX_CONFIG")
+        .env_remove("PILLARBOX_LOG")
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (code(&output), stdout(&output))
+}
+
+fn open(folder: &Path) -> usize {
+    let listed = json(&run(folder, &["--json", "dead", "list", "--letters"]));
+    listed["letters"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_person_is_asked_before_many_are_touched_and_only_a_yes_is_one() {
+    let Some(folder) = dead_letters() else {
+        return;
+    };
+    let folder = folder.path();
+    let discard = "dead discard --all --why 'a test'";
+    for no in ["n\n", "\n", "what?\n", "yess\n", ""] {
+        let (code, seen) = at_a_terminal(folder, discard, no);
+        assert!(
+            seen.contains("To be discarded: 3 events of 2 keys"),
+            "{no:?}: {seen}"
+        );
+        assert!(
+            seen.contains("Shall 3 events be discarded? [y/N]"),
+            "{no:?}: {seen}"
+        );
+        assert!(seen.contains("Nothing was changed."), "{no:?}: {seen}");
+        assert_eq!((code, open(folder)), (1, 3), "{no:?}: {seen}");
+    }
+
+    let (code, seen) = at_a_terminal(folder, "dead replay --topic 'lost.>'", "n\n");
+    assert!(seen.contains("Shall 3 events be replayed? [y/N]"), "{seen}");
+    assert_eq!((code, open(folder)), (1, 3), "{seen}");
+
+    // One event that was named is no bulk.
+    let first = "018f0000-0000-7000-8000-000000000001";
+    let (code, seen) = at_a_terminal(folder, &format!("dead discard {first} --why x"), "");
+    assert!(!seen.contains("[y/N]"), "{seen}");
+    assert_eq!((code, open(folder)), (0, 2), "{seen}");
+
+    let (code, seen) = at_a_terminal(folder, discard, "y\n");
+    assert!(seen.contains("Shall 2 events be discarded? [y/N]"), "{seen}");
+    assert!(seen.contains("2 discarded."), "{seen}");
+    assert_eq!((code, open(folder)), (0, 0), "{seen}");
+}
+
+#[test]
+fn who_says_yes_beforehand_is_not_asked() {
+    let Some(folder) = dead_letters() else {
+        return;
+    };
+    let (code, seen) = at_a_terminal(folder.path(), "dead replay --all --yes", "");
+    assert!(!seen.contains("[y/N]") && seen.contains("3 replayed."), "{seen}");
+    assert_eq!((code, open(folder.path())), (0, 0), "{seen}");
+}

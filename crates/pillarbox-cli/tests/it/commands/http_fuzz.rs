@@ -1,0 +1,186 @@
+//! Requests nobody's program would send.
+
+use std::net::{Shutdown, TcpStream};
+
+use pillarbox_testkit::{
+    fuzz::{self, Fuzz, SECRET, assert_no_secret, assert_says_something},
+    torture::Campaign,
+};
+
+use super::{
+    dead_http::{Served, configure, enqueue, lost},
+    *,
+};
+
+const PATHS: &[&str] = &[
+    "/v1/dead",
+    "/v1/dead/groups",
+    "/v1/dead/018f0000-0000-7000-8000-000000000001",
+    "/v1/status",
+    "/livez",
+    "/readyz",
+    "/",
+    "/v1/nothing",
+];
+
+const QUERIES: &[&str] = &[
+    "topic=lost.%3E&key=a&limit=2",
+    "reason=permanent_failure&state=all&before=7",
+    "since=2026-01-31T12:00:00Z&event_type=X&fingerprint=1f0c9a44be21",
+    "state=replayed&limit=1000",
+];
+
+const BODIES: &[&str] = &[
+    r#"{"filter":{"topic":"lost.>","key":"a"},"by":"Zoë","why":"mended","dry_run":true}"#,
+    r#"{"filter":{"ids":["018f0000-0000-7000-8000-000000000001"],"reason":"permanent_failure"},"as":"new","why":"x"}"#,
+    r#"{"all":true,"dry_run":true,"why":"all of them","filter":{"since":"2026-01-31T12:00:00Z","fingerprint":"a","event_type":"X"}}"#,
+    r#"{"filter":{"key":"b"},"why":"again","as":"same"}"#,
+];
+
+#[derive(Debug)]
+struct Input {
+    bytes: Vec<u8>,
+    /// Whether it is HTTP, whatever it asks for: then it is answered.
+    well_formed: bool,
+}
+
+fn input(fuzz: &mut Fuzz) -> Input {
+    let request = match fuzz.below(2) {
+        0 => get(fuzz),
+        _ => post(fuzz),
+    };
+    if fuzz.one_in(6) {
+        return Input {
+            bytes: fuzz.mutated(&request),
+            well_formed: false,
+        };
+    }
+    Input {
+        bytes: request,
+        well_formed: true,
+    }
+}
+
+fn get(fuzz: &mut Fuzz) -> Vec<u8> {
+    let path = fuzz.pick(PATHS);
+    let path = if fuzz.one_in(4) {
+        percent_encoded(&fuzz.mutated(path.as_bytes()), b"/")
+    } else {
+        path.to_owned()
+    };
+    let query = fuzz.pick(QUERIES);
+    let query = percent_encoded(&fuzz.mutated(query.as_bytes()), b"=&%+");
+    format!("GET {path}?{query} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {SECRET}\r\n\r\n")
+        .into_bytes()
+}
+
+fn post(fuzz: &mut Fuzz) -> Vec<u8> {
+    let path = fuzz.pick(&["/v1/dead/replay", "/v1/dead/discard"]);
+    let example = fuzz.pick(BODIES);
+    let body = match fuzz.below(20) {
+        0 => fuzz.json().into_bytes(),
+        1 => format!("{{\"filter\":{}}}", fuzz.json()).into_bytes(),
+        2 => vec![b' '; 70_000],
+        _ => fuzz.mutated(example.as_bytes()),
+    };
+    let kind = if fuzz.one_in(20) {
+        "text/plain"
+    } else {
+        "application/json"
+    };
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {SECRET}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    [head.into_bytes(), body].concat()
+}
+
+/// Everything but letters, digits and what is said to be left.
+fn percent_encoded(bytes: &[u8], left: &[u8]) -> String {
+    let short = &bytes[..bytes.len().min(2_000)];
+    let mut text = String::new();
+    for byte in short {
+        match byte.is_ascii_alphanumeric() || b"-._~".contains(byte) || left.contains(byte) {
+            true => text.push(char::from(*byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if left.contains(&b'/') && !text.starts_with('/') {
+        text.insert(0, '/');
+    }
+    text
+}
+
+fn answer(address: &str, input: &Input) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // The answer may come, and the connection end, before the whole request is taken.
+    let _ = stream.write_all(&input.bytes);
+    if !input.well_formed {
+        // It may promise more than it has.
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("no answer within {DEADLINE:?}: {error}"),
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+fn judge(answer: &str, well_formed: bool) {
+    assert_no_secret(answer);
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+        assert!(!well_formed, "no answer: {answer:?}");
+        return;
+    };
+    let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!((200..500).contains(&status), "{answer}");
+    // What is no route or no HTTP is answered by the server itself, in its own few words or none.
+    if matches!(status, 400 | 413 | 415 | 422) && head.contains("application/json") {
+        let problem: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {answer}"));
+        assert_says_something(problem["error"].as_str().unwrap());
+    } else if well_formed {
+        assert!(
+            matches!(status, 200 | 404 | 405 | 414 | 431),
+            "an error without words: {answer}"
+        );
+    }
+}
+
+/// Requests to the HTTP API, mangled: each is answered, none with a 5xx, and errors say something.
+#[test]
+fn torture_fuzz_http() {
+    let campaign = Campaign::begin("fuzz_http");
+    let folder = migrated();
+    configure(folder.path(), "");
+    enqueue(folder.path(), &(lost(1, "a") + &lost(2, "a") + &lost(3, "b")));
+    let served = Served::start(folder.path(), &["run"]);
+    served.until_open(3);
+    let mut tried = 0;
+    while tried == 0 || campaign.goes_on() {
+        let input = input(&mut Fuzz::new(&campaign, tried));
+        let _shown = ShownOnFailure(&input);
+        judge(&answer(&served.address, &input), input.well_formed);
+        tried += 1;
+    }
+    assert_eq!(served.get("/v1/status").0, 200);
+    let said: Vec<String> = served.relay.lines.try_iter().collect();
+    assert!(!said.iter().any(|line| line.contains("panicked")), "{said:?}");
+    fuzz::said(&campaign, tried);
+    assert_eq!(served.relay.stop().0, 0);
+}
+
+struct ShownOnFailure<'a>(&'a Input);
+
+impl Drop for ShownOnFailure<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let text = String::from_utf8_lossy(&self.0.bytes);
+        let start: String = text.chars().take(3_000).collect();
+        let _ = writeln!(std::io::stderr(), "the request: {start:?}");
+    }
+}
