@@ -69,7 +69,6 @@ fn what_is_not_built_is_refused_and_never_ignored() {
     for (group, line) in [
         ("database", "wal_table_name: storage_outbox_wal"),
         ("publisher", "enable_wal_integration: true"),
-        ("dlq", "auto_dlq_after_max_retries: false"),
         ("validation", "enable_schema_validation: true"),
         ("validation", "enable_business_rule_validation: true"),
         ("validation", "schema_registry_url: http://127.0.0.1"),
