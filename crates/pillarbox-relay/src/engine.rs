@@ -1,10 +1,11 @@
-//! Moves events along: discover, publish, settle, as a pipeline with bounded windows.
+//! Moves events along: discover, check, publish, settle, as a pipeline with bounded windows.
 
 //!
 //! [`life`](self) waits for the store and holds lanes; a *tenure* is the work on one set of lanes; in it the *window* says which event
-//! may go out; *discover* fills it, *publish* empties it, and what became of the events is settled in batches.
+//! may go out; *discover* fills it with what *examine* has looked at, *publish* empties it, and what became of the events is settled in batches.
 
 mod discover;
+mod examine;
 mod lanes;
 mod life;
 pub mod progress;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::lanes::fair_share;
 pub use self::progress::{Progress, SinkState};
 use crate::{
+    check::Checks,
     event::StoredEvent,
     retry::RetryPolicy,
     route::Routes,
@@ -55,6 +57,8 @@ pub struct Options {
     /// How often to look for events that discovery missed. It should find none.
     pub sweep_interval: Duration,
     pub retry: RetryPolicy,
+    /// What an event must fulfil to go out. `None`: nothing, and nothing is spent on it.
+    pub checks: Option<Arc<Checks>>,
     /// For jitter: the same seed gives the same waits.
     pub seed: u64,
 }
@@ -72,6 +76,7 @@ impl Default for Options {
             lease: Duration::from_secs(5),
             sweep_interval: Duration::from_secs(60),
             retry: RetryPolicy::default(),
+            checks: None,
             seed: rand::random(),
         }
     }

@@ -13,6 +13,7 @@
 //! [`engine`] moves events along. No store names a sink and no sink
 //! names a store: [`connect`] alone knows them all.
 
+pub mod check;
 pub mod connect;
 pub mod dead;
 pub mod engine;

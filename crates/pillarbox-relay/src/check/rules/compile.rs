@@ -1,0 +1,141 @@
+//! What can be said of a rule before any event comes: where it is wrong, what it reads.
+
+use std::collections::BTreeSet;
+
+use cel::{
+    ParseErrors,
+    common::ast::{EntryExpr, Expr, IdedExpr},
+};
+
+use super::values::VARIABLES;
+
+/// Loops in loops.
+const LOOPS_MAX: usize = 3;
+const NODES_MAX: usize = 2_000;
+
+/// The first error with its place.
+pub(super) fn position(errors: &ParseErrors) -> String {
+    match errors.errors.first() {
+        Some(error) => format!("line {} column {}: {}", error.pos.0, error.pos.1, error.msg),
+        None => "it can't be parsed".to_owned(),
+    }
+}
+
+/// The fields of the event that it reads, such as `payload.stores_involved`; an error for a name that no event has.
+pub(super) fn reads(expression: &IdedExpr) -> Result<String, String> {
+    let mut walk = Walk::default();
+    walk.expression(expression)?;
+    let reads: Vec<String> = walk.reads.into_iter().collect();
+    Ok(if reads.is_empty() {
+        "nothing of the event".to_owned()
+    } else {
+        reads.join(", ")
+    })
+}
+
+#[derive(Default)]
+struct Walk {
+    reads: BTreeSet<String>,
+    /// Names that the loops around give.
+    own: Vec<String>,
+    loops: usize,
+    nodes: usize,
+}
+
+impl Walk {
+    fn expression(&mut self, expression: &IdedExpr) -> Result<(), String> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err(format!("it has more than {NODES_MAX} parts"));
+        }
+        if let Some(path) = path(expression) {
+            return self.read(&path);
+        }
+        match &expression.expr {
+            Expr::Call(call) => call
+                .target
+                .iter()
+                .map(|target| &**target)
+                .chain(&call.args)
+                .try_for_each(|part| self.expression(part)),
+            Expr::Comprehension(comprehension) => {
+                self.expression(&comprehension.iter_range)?;
+                self.expression(&comprehension.accu_init)?;
+                self.loops += 1;
+                if self.loops > LOOPS_MAX {
+                    return Err(format!(
+                        "it has more than {LOOPS_MAX} loops (all, exists, map, …) in each other"
+                    ));
+                }
+                let before = self.own.len();
+                self.own.push(comprehension.accu_var.clone());
+                self.own.push(comprehension.iter_var.clone());
+                self.own.extend(comprehension.iter_var2.clone());
+                for part in [
+                    &comprehension.loop_cond,
+                    &comprehension.loop_step,
+                    &comprehension.result,
+                ] {
+                    self.expression(part)?;
+                }
+                self.own.truncate(before);
+                self.loops -= 1;
+                Ok(())
+            }
+            Expr::List(list) => list.elements.iter().try_for_each(|part| self.expression(part)),
+            Expr::Map(map) => map.entries.iter().try_for_each(|entry| self.entry(&entry.expr)),
+            Expr::Struct(_) => Err("it makes a message, and there are none here".into()),
+            Expr::Select(select) => self.expression(&select.operand),
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => Ok(()),
+        }
+    }
+
+    fn entry(&mut self, entry: &EntryExpr) -> Result<(), String> {
+        match entry {
+            EntryExpr::MapEntry(entry) => {
+                self.expression(&entry.key)?;
+                self.expression(&entry.value)
+            }
+            EntryExpr::StructField(field) => self.expression(&field.value),
+        }
+    }
+
+    fn read(&mut self, path: &str) -> Result<(), String> {
+        let root = path.split('.').next().unwrap_or(path);
+        if self.own.iter().any(|own| own == root) || TYPES.contains(&root) {
+            return Ok(());
+        }
+        if !VARIABLES.contains(&root) {
+            return Err(format!(
+                "there is no `{root}`; a rule can use {}",
+                VARIABLES.join(", ")
+            ));
+        }
+        self.reads.insert(path.to_owned());
+        Ok(())
+    }
+}
+
+/// Names of types, as in `type(payload.n) == int`.
+const TYPES: &[&str] = &[
+    "bool",
+    "bytes",
+    "double",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "string",
+    "type",
+    "uint",
+    "google",
+];
+
+/// `a.b.c`, for a name with selections on it.
+fn path(expression: &IdedExpr) -> Option<String> {
+    match &expression.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) => Some(format!("{}.{}", path(&select.operand)?, select.field)),
+        _ => None,
+    }
+}
