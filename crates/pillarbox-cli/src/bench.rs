@@ -1,6 +1,7 @@
 //! `pillarbox bench`: how fast, in comparison with yardsticks of the same run.
 
 mod arena;
+mod checks;
 mod database;
 mod drain;
 mod events;
@@ -37,6 +38,7 @@ enum What {
     Drain(drain::Args),
     Latency(latency::Args),
     Idle(idle::Args),
+    Checks(checks::Args),
 }
 
 /// What the events are like.
@@ -70,6 +72,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         What::Drain(args) => drain::run(&args, &arena, context).await,
         What::Latency(args) => latency::run(&args, &arena, context).await,
         What::Idle(args) => idle::run(&args, &arena, context).await,
+        What::Checks(args) => checks::run(&args, &arena, context).await,
     };
     let closed = arena.close().await;
     let answer = result?;

@@ -6,6 +6,7 @@ use pillarbox::table::Tables;
 use url::Url;
 
 use crate::{
+    check::versions::AggregateVersions,
     dead::DeadLetters,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
     store::{Admin, Store, StoreError, StoreErrorKind},
@@ -48,6 +49,8 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
     pub dead_letters: Arc<dyn DeadLetters>,
+    /// What the check of aggregates' versions asks.
+    pub versions: Arc<dyn AggregateVersions>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -60,7 +63,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 kind: "postgres",
                 store: store.clone(),
                 admin: store.clone(),
-                dead_letters: store,
+                dead_letters: store.clone(),
+                versions: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -70,7 +74,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 kind: "sqlite",
                 store: store.clone(),
                 admin: store.clone(),
-                dead_letters: store,
+                dead_letters: store.clone(),
+                versions: store,
             })
         }
         other => Err(StoreError::new(

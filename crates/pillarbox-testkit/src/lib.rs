@@ -6,5 +6,6 @@ pub mod contract;
 pub mod ledger;
 pub mod nats_py;
 pub mod proxy;
+pub mod schema_registry_stub;
 pub mod servers;
 pub mod torture;

@@ -135,7 +135,8 @@ async fn pure_half(args: &Args, arena: &Arena, maker: &mut Maker, context: &Cont
     Ok(Some(rate))
 }
 
-async fn load(arena: &Arena, maker: &mut Maker, events: usize, context: &Context) -> Result<()> {
+/// Writes events to be delivered.
+pub(super) async fn load(arena: &Arena, maker: &mut Maker, events: usize, context: &Context) -> Result<()> {
     let bar = progress(context, "writing", events as u64);
     let limits = Limits::default();
     let mut written = 0;

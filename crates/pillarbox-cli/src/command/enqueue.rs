@@ -1,6 +1,6 @@
 //! `pillarbox enqueue`
 
-mod ndjson;
+pub(super) mod ndjson;
 
 use std::{io::Read, path::PathBuf, time::Duration};
 

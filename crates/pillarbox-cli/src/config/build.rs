@@ -2,6 +2,7 @@
 
 mod delivery;
 mod relay;
+mod validation;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,6 +14,7 @@ use pillarbox_relay::{
 };
 use url::Url;
 
+use self::validation::CheckSettings;
 use super::{Loaded, schema, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
@@ -29,6 +31,7 @@ pub(crate) struct Settings {
     pub listen: SocketAddr,
     pub health_checks: bool,
     pub dead_letters: DeadLetterSettings,
+    pub checks: CheckSettings,
 }
 
 #[derive(Clone)]
@@ -56,6 +59,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
     let relay = relay::options(outbox, &mut problems);
+    let checks = validation::checks(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -81,6 +85,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         relay,
         listen: outbox.http.listen,
         health_checks: outbox.monitoring.enable_health_checks,
+        checks,
         dead_letters: DeadLetterSettings {
             retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
             replay_allowed: outbox.dlq.enable_manual_replay,
@@ -90,8 +95,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
 
 /// Keys whose function comes later: they are known, and only the value that says "off" is taken.
 fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
-    let (database, dlq) = (&outbox.database, &outbox.dlq);
-    let (validation, monitoring) = (&outbox.validation, &outbox.monitoring);
+    let (database, dlq, monitoring) = (&outbox.database, &outbox.dlq, &outbox.monitoring);
     let later = [
         (
             "database.wal_table_name",
@@ -116,24 +120,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             dlq.dlq_notification_enabled,
             "telling somebody of a dead letter",
             "set it to false",
-        ),
-        (
-            "validation.enable_schema_validation",
-            validation.enable_schema_validation,
-            "checking payloads by schema",
-            "set it to false",
-        ),
-        (
-            "validation.enable_business_rule_validation",
-            validation.enable_business_rule_validation,
-            "checking payloads by rules",
-            "set it to false",
-        ),
-        (
-            "validation.schema_registry_url",
-            validation.schema_registry_url.is_some(),
-            "a schema registry",
-            "leave it out",
         ),
         (
             "monitoring.enable_metrics",

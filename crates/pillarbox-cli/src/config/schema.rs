@@ -1,9 +1,14 @@
-//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file.
+//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file and
+//! those below it.
+
+mod validation;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway};
 
 /// A Pillarbox configuration file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -162,17 +167,6 @@ pub(crate) struct Dlq {
     pub dlq_retention_days: u32,
     /// Whether `pillarbox dead replay` and the HTTP API may send dead events again.
     pub enable_manual_replay: bool,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Validation {
-    /// Not built yet: leave it off.
-    pub enable_schema_validation: bool,
-    /// Not built yet: leave it off.
-    pub enable_business_rule_validation: bool,
-    /// Not built yet: leave it out.
-    pub schema_registry_url: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

@@ -66,9 +66,11 @@ impl Rule {
             .map_err(|_| problem("the parser gave up on it".into()))?
             .map_err(|errors| problem(compile::position(&errors)))?;
         let mut expression = parsed.expression().clone();
-        let reads = compile::reads(&expression).map_err(problem)?;
+        let reads = catch_unwind(|| compile::reads(&expression))
+            .map_err(|_| problem("it can't be looked through".into()))?
+            .map_err(problem)?;
         limit::count_steps(&mut expression);
-        let rule = Self {
+        Ok(Self {
             check: format!("rule `{}`", options.name),
             event_type: options.event_type.clone(),
             expression,
@@ -79,9 +81,7 @@ impl Rule {
             },
             source,
             on_failure: options.on_failure,
-        };
-        rule.try_out().map_err(problem)?;
-        Ok(rule)
+        })
     }
 
     pub fn applies(&self, event_type: &str) -> bool {
@@ -121,26 +121,6 @@ impl Rule {
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.explain(&error)),
-            Err(_) => Err("its evaluation broke off".into()),
-        }
-    }
-
-    /// Against an event with nothing in it: finds functions that don't exist, before every event would fail by them.
-    fn try_out(&self) -> Result<(), String> {
-        let event = pillarbox::Event::new("t", "T", "a", "1");
-        let payload = serde_json::Value::Null;
-        let run = || {
-            let subject = Subject::new(&event, &payload);
-            let mut context = Context::with_env(limit::environment());
-            context.set_variable_resolver(&subject);
-            limit::start();
-            CelValue::resolve_val(&self.expression, &context).map(|_| ())
-        };
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Err(ExecutionError::UndeclaredReference(name))) => {
-                Err(format!("there is no function `{name}`"))
-            }
-            Ok(_) => Ok(()),
             Err(_) => Err("its evaluation broke off".into()),
         }
     }

@@ -9,11 +9,9 @@ mod entry;
 mod key;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use pillarbox::lane::key_hash;
 
@@ -26,7 +24,7 @@ use self::{
 use super::tally::Tally;
 use crate::{
     event::{Lane, Seq},
-    settlement::{Dead, Delayed, Failed, FailedTry},
+    settlement::{Dead, Delayed, Failed},
 };
 
 pub(super) struct Window {
@@ -160,37 +158,6 @@ impl Window {
         } else {
             self.enqueue(entry);
         }
-    }
-
-    /// An event, from discovery or the side table, that can't be judged yet: it fails without being charged, so that its
-    /// key waits in the side table. Of those that wait there the store brings the first again.
-    pub(super) fn admit_waiting(
-        &mut self,
-        entry: Entry,
-        delayed: bool,
-        failure: FailedTry,
-        retry_in: Duration,
-    ) {
-        let key = entry.key;
-        let here = self.keys.contains_key(&key) || self.parked_keys.contains_key(&key);
-        if entry.is_parked() && !delayed && here {
-            return;
-        }
-        if self.aside.has(key) || entry.is_parked() && !self.parked.insert(entry.event.seq) {
-            return;
-        }
-        if entry.is_parked() {
-            *self.parked_keys.entry(key).or_default() += 1;
-        }
-        self.count_in(&entry);
-        self.blocked.insert(key);
-        self.settling.settlement.failed.push(Failed {
-            parked: entry.to_parked(),
-            attempts: entry.event.attempts,
-            failure,
-            retry_in,
-        });
-        self.settling.receipts.push(entry.receipt());
     }
 
     /// Up to `max` events for a sink, of keys that have nothing else in flight.

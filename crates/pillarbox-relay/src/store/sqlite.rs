@@ -14,6 +14,7 @@ mod park;
 mod row;
 mod settle;
 mod statements;
+mod versions;
 mod wake;
 
 use std::{sync::Arc, time::Duration};

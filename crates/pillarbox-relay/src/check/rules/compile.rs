@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use cel::{
-    ParseErrors,
-    common::ast::{EntryExpr, Expr, IdedExpr},
+    Context, ExecutionError, ParseErrors, Value,
+    common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue},
 };
 
-use super::values::VARIABLES;
+use super::{limit::environment, values::VARIABLES};
 
 /// Loops in loops.
 const LOOPS_MAX: usize = 3;
@@ -21,10 +21,14 @@ pub(super) fn position(errors: &ParseErrors) -> String {
     }
 }
 
-/// The fields of the event that it reads, such as `payload.stores_involved`; an error for a name that no event has.
+/// The fields of the event that it reads, such as `payload.stores_involved`; an error for a field that no event has, and
+/// for a function that there is not: every event would fail by it.
 pub(super) fn reads(expression: &IdedExpr) -> Result<String, String> {
     let mut walk = Walk::default();
     walk.expression(expression)?;
+    if let Some((name, _)) = walk.calls.iter().find(|(name, member)| !exists(name, *member)) {
+        return Err(format!("there is no function `{name}`"));
+    }
     let reads: Vec<String> = walk.reads.into_iter().collect();
     Ok(if reads.is_empty() {
         "nothing of the event".to_owned()
@@ -36,6 +40,8 @@ pub(super) fn reads(expression: &IdedExpr) -> Result<String, String> {
 #[derive(Default)]
 struct Walk {
     reads: BTreeSet<String>,
+    /// Functions by name, and whether they are called on something.
+    calls: BTreeSet<(String, bool)>,
     /// Names that the loops around give.
     own: Vec<String>,
     loops: usize,
@@ -52,12 +58,11 @@ impl Walk {
             return self.read(&path);
         }
         match &expression.expr {
-            Expr::Call(call) => call
-                .target
-                .iter()
-                .map(|target| &**target)
-                .chain(&call.args)
-                .try_for_each(|part| self.expression(part)),
+            Expr::Call(call) => {
+                self.calls.insert((call.func_name.clone(), call.target.is_some()));
+                let mut parts = call.target.iter().map(|target| &**target).chain(&call.args);
+                parts.try_for_each(|part| self.expression(part))
+            }
             Expr::Comprehension(comprehension) => {
                 self.expression(&comprehension.iter_range)?;
                 self.expression(&comprehension.accu_init)?;
@@ -130,6 +135,31 @@ const TYPES: &[&str] = &[
     "uint",
     "google",
 ];
+
+/// Calls it with nothing: a function that is there complains about that.
+fn exists(name: &str, member: bool) -> bool {
+    // Operators are called by such names.
+    if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return true;
+    }
+    let null = || IdedExpr {
+        id: 0,
+        expr: Expr::Literal(LiteralValue::Null),
+    };
+    let call = IdedExpr {
+        id: 0,
+        expr: Expr::Call(CallExpr {
+            func_name: name.to_owned(),
+            target: member.then(|| Box::new(null())),
+            args: Vec::new(),
+        }),
+    };
+    let context = Context::with_env(environment());
+    !matches!(
+        Value::resolve_val(&call, &context),
+        Err(ExecutionError::UndeclaredReference(_))
+    )
+}
 
 /// `a.b.c`, for a name with selections on it.
 fn path(expression: &IdedExpr) -> Option<String> {

@@ -111,6 +111,11 @@ fn a_rule_that_cannot_be_parsed_is_refused_with_its_place() {
         refused("sizee(payload.a) > 1")
     );
     assert!(refused(&"1".repeat(RULE_CHARS_MAX + 1)).contains("longer"));
+    assert!(
+        refused("payload.a.sizee() > 1").contains("sizee"),
+        "{}",
+        refused("payload.a.sizee() > 1")
+    );
     assert!(refused("").contains("can't be used"));
 }
 

@@ -49,6 +49,7 @@ statements![
     heartbeat,
     leave,
     leave_lanes,
+    low_mark,
     next_due,
     page,
     park,
@@ -64,4 +65,8 @@ statements![
     top,
     unpark,
     version,
+    versions_dead,
+    versions_index,
+    versions_indexed,
+    versions_latest,
 ];
