@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Read it in that order: [`store`] is where events lie and what a database owes the engine; [`sink`] is where they go
-//! and what a broker owes it; [`route`] chooses the sink; [`verdict`] is the one place that decides what an error
-//! means; [`retry`] how long a failing event waits; [`dead`] what people do about those that will not be delivered;
-//! [`engine`] moves events along. No store names a sink and no sink
+//! and what a broker owes it; [`check`] says what an event must fulfil to go there; [`route`] chooses the sink;
+//! [`verdict`] is the one place that decides what an error means; [`retry`] how long a failing event waits; [`dead`] what
+//! people do about those that will not be delivered; [`engine`] moves events along. No store names a sink and no sink
 //! names a store: [`connect`] alone knows them all.
 
 pub mod check;
