@@ -14,7 +14,12 @@ pub mod schemas;
 pub mod versions;
 mod warnings;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use pillarbox::Event;
 use serde::Serialize;
@@ -172,7 +177,11 @@ impl Checks {
         };
         let mut findings = Vec::with_capacity(events.len());
         for chunk in events.chunks(EVENTS_AT_ONCE) {
-            findings.extend(chunk.iter().map(|(_, event)| self.look_at(event, view.as_ref())));
+            findings.extend(
+                chunk
+                    .iter()
+                    .map(|(_, event)| self.look_safely_at(event, view.as_ref())),
+            );
             tokio::task::yield_now().await;
         }
         if let (Some(versions), Some(memory)) = (&self.versions, memory) {
@@ -201,6 +210,18 @@ impl Checks {
     /// Why schemas can't be had, while their registry is away.
     pub fn registry_down(&self) -> Option<String> {
         self.schemas.as_ref()?.registry_down()
+    }
+
+    /// A panic in a check is that event's failure.
+    fn look_safely_at(&self, event: &Event, view: Option<&schemas::View<'_>>) -> Finding {
+        catch_unwind(AssertUnwindSafe(|| self.look_at(event, view))).unwrap_or_else(|_| {
+            Finding::Failed(vec![Failure {
+                check: "schema".to_owned(),
+                path: "/".to_owned(),
+                problem: "the check broke off on this payload".to_owned(),
+                on_failure: OnFailure::Reject,
+            }])
+        })
     }
 
     fn look_at(&self, event: &Event, view: Option<&schemas::View<'_>>) -> Finding {

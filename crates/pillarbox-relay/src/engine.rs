@@ -122,7 +122,7 @@ impl Relay {
     /// Starts it on the current tokio runtime.
     pub fn start(self) -> RelayHandle {
         let stop = CancellationToken::new();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::of(self.options.checks.clone()));
         let id = RelayId::now_v7();
         let indexes = self
             .sinks

@@ -33,6 +33,8 @@ pub enum FolderError {
 /// A folder and what was last read of it without an error.
 pub struct Folder {
     path: PathBuf,
+    /// What was there when it was opened.
+    opened: Listing,
     set: RwLock<Arc<Set>>,
 }
 
@@ -54,9 +56,11 @@ type Listing = BTreeMap<PathBuf, (SystemTime, u64)>;
 
 impl Folder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let opened = list(path)?;
         Ok(Self {
             path: path.to_owned(),
-            set: RwLock::new(Arc::new(read(path, &list(path)?)?)),
+            set: RwLock::new(Arc::new(read(path, &opened)?)),
+            opened,
         })
     }
 
@@ -66,28 +70,25 @@ impl Folder {
 
     /// Reads the folder again whenever it has changed. What can't be read is told once, and the last good set goes on.
     pub(super) async fn keep_fresh(&self, every: Duration) {
-        let mut known = None;
+        let mut known = Ok(self.opened.clone());
         loop {
             let (path, before) = (self.path.clone(), known.clone());
-            let look = tokio::task::spawn_blocking(move || changed(&path, before.as_ref()));
+            let look = tokio::task::spawn_blocking(move || changed(&path, &before));
             match look.await {
                 Ok(Ok(Some((listing, set)))) => {
-                    // The first listing is what `open` read, or newer.
-                    if known.is_some() {
-                        tracing::info!(schemas = set.schemas, "the schema folder has changed: read again");
-                    }
+                    tracing::info!(schemas = set.schemas, "the schema folder has changed: read again");
                     *self.set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
-                    known = Some(Ok(listing));
+                    known = Ok(listing);
                 }
                 Ok(Err((seen, error))) => {
                     let seen = seen.ok_or_else(|| error.to_string());
-                    if known.as_ref() != Some(&seen) {
+                    if known != seen {
                         tracing::error!(
                             why = error.to_string(),
                             "the schema folder has changed and can't be used: going on with the schemas as they were"
                         );
                     }
-                    known = Some(seen);
+                    known = seen;
                 }
                 Ok(Ok(None)) | Err(_) => {}
             }
@@ -100,9 +101,9 @@ impl Folder {
 type Seen = Result<Listing, String>;
 type Changed = Result<Option<(Listing, Set)>, (Option<Listing>, FolderError)>;
 
-fn changed(path: &Path, known: Option<&Seen>) -> Changed {
+fn changed(path: &Path, known: &Seen) -> Changed {
     let listing = list(path).map_err(|error| (None, error))?;
-    if known == Some(&Ok(listing.clone())) {
+    if known.as_ref() == Ok(&listing) {
         return Ok(None);
     }
     match read(path, &listing) {

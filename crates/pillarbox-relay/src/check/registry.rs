@@ -1,7 +1,7 @@
 //! Schemas from a registry that speaks Confluent's HTTP API: `GET /subjects/{subject}/versions/{version}`.
 //!
-//! A version of a subject never changes, so it is asked for once. While the registry is away it is asked now and then,
-//! not for each event.
+//! A version of a subject never changes, so it is asked for once. While the registry is away it is asked now and then, not
+//! for each event, and beside the events' way: those that need nothing of it must not wait for its answer.
 
 mod answer;
 
@@ -28,6 +28,8 @@ use crate::{
 const SCHEMAS_MAX: usize = 2_000;
 /// How long "there is none" and "that one is of no use" hold.
 const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
+/// A registry that is away is given so many times its timeout to answer: nobody waits for it.
+const PATIENCE: u32 = 5;
 /// Between two requests while it is away: at first, and at most.
 const AWAY_FIRST: Duration = Duration::from_millis(500);
 const AWAY_MAX: Duration = Duration::from_secs(15);
@@ -57,6 +59,7 @@ pub struct RegistryOptions {
     /// With `{event_type}`, `{topic}` and `{aggregate_type}` in it.
     pub subject: String,
     pub when_away: WhenAway,
+    /// Events wait so long for an answer; then the registry is away.
     pub timeout: Duration,
 }
 
@@ -66,7 +69,7 @@ impl RegistryOptions {
             url: url.into(),
             subject: "{event_type}".into(),
             when_away: WhenAway::default(),
-            timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
         }
     }
 }
@@ -84,6 +87,7 @@ type Key = (String, i32);
 
 pub(super) struct Registry {
     client: Client,
+    timeout: Duration,
     base: Url,
     user: Option<(String, String)>,
     subject: String,
@@ -106,6 +110,8 @@ struct Away {
     since: Instant,
     wait: Duration,
     next: Instant,
+    /// Somebody asks just now.
+    asking: bool,
 }
 
 /// What the registry says about the schemas of some events.
@@ -124,7 +130,8 @@ impl Registry {
         let _ = base.set_username("");
         let _ = base.set_password(None);
         Ok(Self {
-            client: http_client::client(options.timeout)?,
+            client: http_client::client(options.timeout * PATIENCE)?,
+            timeout: options.timeout,
             base,
             user,
             subject: options.subject.clone(),
@@ -159,7 +166,7 @@ impl Registry {
     }
 
     /// The schemas of these events: those that are known, and the others as far as the registry tells them now.
-    pub(super) async fn view(&self, events: &[(Seq, &Event)]) -> RegistryView {
+    pub(super) async fn view(self: &Arc<Self>, events: &[(Seq, &Event)]) -> RegistryView {
         let mut view = RegistryView {
             known: HashMap::new(),
             away: String::new(),
@@ -200,16 +207,26 @@ impl Registry {
         }
     }
 
-    /// Asks for one, unless somebody else has, or the registry is away and was asked just now.
-    async fn learn(&self, key: &Key) -> Result<Known, String> {
+    /// Asks for one, unless somebody else has. Of a registry that is away the answer is not waited for.
+    async fn learn(self: &Arc<Self>, key: &Key) -> Result<Known, String> {
         if let Some(known) = self.recall(key) {
             return Ok(known);
         }
-        if let Some(away) = &*self.away.lock().unwrap_or_else(PoisonError::into_inner)
-            && Instant::now() < away.next
-        {
+        if let Some(away) = &mut *self.away.lock().unwrap_or_else(PoisonError::into_inner) {
+            if !away.asking && Instant::now() >= away.next {
+                away.asking = true;
+                let (registry, key) = (self.clone(), key.clone());
+                tokio::spawn(async move { registry.ask_and_note(&key).await });
+            }
             return Err(away.why.clone());
         }
+        match tokio::time::timeout(self.timeout, self.ask_and_note(key)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.is_away("it gives no answer in time")),
+        }
+    }
+
+    async fn ask_and_note(&self, key: &Key) -> Result<Known, String> {
         match self.ask(key).await {
             Ok(known) => {
                 self.is_back();
@@ -219,7 +236,7 @@ impl Registry {
                     .insert(key.clone(), known.clone());
                 Ok(known)
             }
-            Err(why) => Err(self.is_away(format!("the schema registry is away: {why}"))),
+            Err(why) => Err(self.is_away(&why)),
         }
     }
 
@@ -242,7 +259,8 @@ impl Registry {
         answer::known(request.send().await, subject, *version).await
     }
 
-    fn is_away(&self, why: String) -> String {
+    fn is_away(&self, why: &str) -> String {
+        let why = format!("the schema registry is away: {why}");
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if away.is_none() {
             tracing::warn!(why, "schemas can't be had");
@@ -257,6 +275,7 @@ impl Registry {
             since,
             wait,
             next: now + wait,
+            asking: false,
         });
         why
     }

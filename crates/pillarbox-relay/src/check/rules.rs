@@ -9,9 +9,7 @@ mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cel::{
-    Context, ExecutionError, Program, Value as CelValue, common::ast::IdedExpr, common::types::CelBool,
-};
+use cel::{Context, ExecutionError, Value as CelValue, common::ast::IdedExpr, common::types::CelBool};
 use thiserror::Error;
 
 pub use self::values::Subject;
@@ -61,15 +59,7 @@ impl Rule {
             return Err(problem(format!("it is longer than {RULE_CHARS_MAX} characters")));
         }
         let source = options.rule.trim().to_owned();
-        // The parser is not ours, and a configuration must not bring the process down.
-        let parsed = catch_unwind(|| Program::compile(&source))
-            .map_err(|_| problem("the parser gave up on it".into()))?
-            .map_err(|errors| problem(compile::position(&errors)))?;
-        let mut expression = parsed.expression().clone();
-        let reads = catch_unwind(|| compile::reads(&expression))
-            .map_err(|_| problem("it can't be looked through".into()))?
-            .map_err(problem)?;
-        limit::count_steps(&mut expression);
+        let (expression, reads) = compile::apart(&source).map_err(problem)?;
         Ok(Self {
             check: format!("rule `{}`", options.name),
             event_type: options.event_type.clone(),

@@ -1,6 +1,10 @@
 //! One JSON Schema, compiled, and what it says of a payload.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
@@ -36,11 +40,16 @@ impl Schema {
         address: &str,
         others: Arc<HashMap<String, Value>>,
     ) -> Result<Self, String> {
-        jsonschema::options()
-            .with_base_uri(address)
-            .with_retriever(Others(others))
-            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
-            .build(schema)
+        let build = || {
+            jsonschema::options()
+                .with_base_uri(address)
+                .with_retriever(Others(others))
+                .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
+                .build(schema)
+        };
+        // A registry is somebody else's, and so is the crate: neither may bring the relay down.
+        catch_unwind(AssertUnwindSafe(build))
+            .map_err(|_| "it can't be compiled".to_owned())?
             .map(|validator| Self {
                 name: name.to_owned(),
                 validator,

@@ -34,7 +34,7 @@ pub(super) struct Schemas {
 
 enum Source {
     Folder(Folder),
-    Registry(Box<Registry>),
+    Registry(Arc<Registry>),
 }
 
 /// What became of looking for a schema.
@@ -52,7 +52,7 @@ impl Schemas {
         Ok(Self {
             source: match &options.source {
                 SchemaSource::Folder(path) => Source::Folder(Folder::open(path)?),
-                SchemaSource::Registry(registry) => Source::Registry(Box::new(Registry::open(registry)?)),
+                SchemaSource::Registry(registry) => Source::Registry(Arc::new(Registry::open(registry)?)),
             },
             missing_passes: options.missing_passes,
             on_failure: options.on_failure,

@@ -416,3 +416,22 @@ async fn stale_versions_that_are_only_warned_of_pass_and_do_not_lower_the_mark()
     assert!(matches!(&findings[1], Finding::Failed(_)) && matches!(&findings[2], Finding::Failed(_)));
     assert!(findings.iter().all(|finding| finding.rejection().is_none()));
 }
+
+#[tokio::test]
+async fn a_schema_that_refers_to_itself_does_not_bring_the_relay_down() {
+    let folder = TempDir::new().unwrap();
+    for schema in [
+        json!({ "$ref": "#" }),
+        json!({ "allOf": [{ "$ref": "#" }] }),
+        json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" }),
+        json!({ "properties": { "a": { "$ref": "#" } }, "required": ["a"] }),
+        json!({ "not": { "$ref": "#" } }),
+    ] {
+        write(folder.path(), "OrderPlaced.json", &schema);
+        if let Ok(checks) = Checks::new(&schemas(folder.path()), None) {
+            let deep = format!("{}1{}", "{\"a\":".repeat(100), "}".repeat(100));
+            let event = Event::new("t", "OrderPlaced", "a", "1").payload(deep);
+            errors(&checks, event).await;
+        }
+    }
+}

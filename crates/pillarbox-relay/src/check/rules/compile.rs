@@ -3,18 +3,45 @@
 use std::collections::BTreeSet;
 
 use cel::{
-    Context, ExecutionError, ParseErrors, Value,
+    Context, ExecutionError, ParseErrors, Program, Value,
     common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue},
 };
 
-use super::{limit::environment, values::VARIABLES};
+use super::{
+    limit::{count_steps, environment},
+    values::VARIABLES,
+};
 
 /// Loops in loops.
 const LOOPS_MAX: usize = 3;
 const NODES_MAX: usize = 2_000;
 
+/// How deep an expression may be nested: it is evaluated by recursion, on a thread with 2 MiB.
+const DEPTH_MAX: usize = 50;
+/// For the parser, whose recursion is not ours to limit.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// Compiles a rule on a thread of its own: a configuration must not bring the process down, neither by a panic of the
+/// parser nor by its depth. The expression, and what it reads.
+pub(super) fn apart(source: &str) -> Result<(IdedExpr, String), String> {
+    let source = source.to_owned();
+    let compile = move || {
+        let program = Program::compile(&source).map_err(|errors| position(&errors))?;
+        let mut expression = program.expression().clone();
+        let reads = reads(&expression)?;
+        count_steps(&mut expression);
+        Ok((expression, reads))
+    };
+    std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(compile)
+        .map_err(|error| format!("no thread can be had to compile it: {error}"))?
+        .join()
+        .unwrap_or_else(|_| Err("the parser gave up on it".into()))
+}
+
 /// The first error with its place.
-pub(super) fn position(errors: &ParseErrors) -> String {
+fn position(errors: &ParseErrors) -> String {
     match errors.errors.first() {
         Some(error) => format!("line {} column {}: {}", error.pos.0, error.pos.1, error.msg),
         None => "it can't be parsed".to_owned(),
@@ -23,7 +50,7 @@ pub(super) fn position(errors: &ParseErrors) -> String {
 
 /// The fields of the event that it reads, such as `payload.stores_involved`; an error for a field that no event has, and
 /// for a function that there is not: every event would fail by it.
-pub(super) fn reads(expression: &IdedExpr) -> Result<String, String> {
+fn reads(expression: &IdedExpr) -> Result<String, String> {
     let mut walk = Walk::default();
     walk.expression(expression)?;
     if let Some((name, _)) = walk.calls.iter().find(|(name, member)| !exists(name, *member)) {
@@ -46,15 +73,26 @@ struct Walk {
     own: Vec<String>,
     loops: usize,
     nodes: usize,
+    depth: usize,
 }
 
 impl Walk {
     fn expression(&mut self, expression: &IdedExpr) -> Result<(), String> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(format!("it is nested deeper than {DEPTH_MAX} levels"));
+        }
+        self.part(expression)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn part(&mut self, expression: &IdedExpr) -> Result<(), String> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
             return Err(format!("it has more than {NODES_MAX} parts"));
         }
-        if let Some(path) = path(expression) {
+        if let Some(path) = path(expression, DEPTH_MAX)? {
             return self.read(&path);
         }
         match &expression.expr {
@@ -162,10 +200,14 @@ fn exists(name: &str, member: bool) -> bool {
 }
 
 /// `a.b.c`, for a name with selections on it.
-fn path(expression: &IdedExpr) -> Option<String> {
+fn path(expression: &IdedExpr, depth: usize) -> Result<Option<String>, String> {
     match &expression.expr {
-        Expr::Ident(name) => Some(name.clone()),
-        Expr::Select(select) => Some(format!("{}.{}", path(&select.operand)?, select.field)),
-        _ => None,
+        Expr::Ident(name) => Ok(Some(name.clone())),
+        Expr::Select(_) if depth == 0 => Err(format!("it selects deeper than {DEPTH_MAX} levels")),
+        Expr::Select(select) => {
+            let operand = path(&select.operand, depth - 1)?;
+            Ok(operand.map(|operand| format!("{operand}.{}", select.field)))
+        }
+        _ => Ok(None),
     }
 }

@@ -153,3 +153,29 @@ fn a_star_in_an_event_type_stands_for_any_text() {
         assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
     }
 }
+
+#[test]
+fn no_depth_of_a_rule_brings_the_process_down() {
+    for (deep, refuse) in [
+        (format!("{}true{}", "(".repeat(1_900), ")".repeat(1_900)), true),
+        (format!("1{} > 0", "+1".repeat(1_900)), true),
+        (format!("payload{} == 1", ".a".repeat(1_900)), true),
+        (format!("{}1{} == []", "[".repeat(1_900), "]".repeat(1_900)), true),
+        (format!("size({}1{}) > 0", "[".repeat(60), "]".repeat(60)), true),
+        (format!("true{}", "?true:true".repeat(390)), true),
+        // Pairs of these are nothing to the parser.
+        (format!("{}true", "!".repeat(3_900)), false),
+        (format!("{}1 == 1", "-".repeat(3_900)), false),
+        (format!("1{} > 0", "+1".repeat(40)), false),
+        (format!("{}1{} != []", "[".repeat(40), "]".repeat(40)), false),
+    ] {
+        let start: String = deep.chars().take(30).collect();
+        match rule(&deep) {
+            Err(_) => assert!(refuse, "{start} is refused"),
+            Ok(_) => {
+                assert!(!refuse, "{start} is taken");
+                assert_eq!(check(&deep, json!(null)), None, "{start}");
+            }
+        }
+    }
+}
