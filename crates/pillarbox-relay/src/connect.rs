@@ -216,14 +216,10 @@ fn redacted_one(url: &str) -> String {
 fn scheme_alone(url: &str) -> String {
     let scheme = scheme(url);
     let plain = scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
-    format!(
-        "{}…",
-        if plain {
-            format!("{scheme}:")
-        } else {
-            String::new()
-        }
-    )
+    match plain {
+        true => format!("{scheme}:…"),
+        false => "…".into(),
+    }
 }
 
 fn scheme(url: &str) -> &str {
