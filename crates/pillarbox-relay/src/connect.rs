@@ -6,6 +6,7 @@ use pillarbox::table::Tables;
 use url::{Position, Url};
 
 use crate::{
+    check::versions::AggregateVersions,
     dead::DeadLetters,
     notice::Notices,
     reprocess::Schedules,
@@ -52,6 +53,8 @@ pub struct OpenStore {
     pub dead_letters: Arc<dyn DeadLetters>,
     pub notices: Arc<dyn Notices>,
     pub schedules: Arc<dyn Schedules>,
+    /// What the check of aggregates' versions asks.
+    pub versions: Arc<dyn AggregateVersions>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -66,7 +69,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 admin: store.clone(),
                 dead_letters: store.clone(),
                 notices: store.clone(),
-                schedules: store,
+                schedules: store.clone(),
+                versions: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -78,7 +82,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 admin: store.clone(),
                 dead_letters: store.clone(),
                 notices: store.clone(),
-                schedules: store,
+                schedules: store.clone(),
+                versions: store,
             })
         }
         other => Err(StoreError::new(

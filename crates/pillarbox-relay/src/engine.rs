@@ -1,10 +1,11 @@
-//! Moves events along: discover, publish, settle, as a pipeline with bounded windows.
+//! Moves events along: discover, check, publish, settle, as a pipeline with bounded windows.
 
 //!
 //! [`life`](self) waits for the store and holds lanes; a *tenure* is the work on one set of lanes; in it the *window* says which event
-//! may go out; *discover* fills it, *publish* empties it, and what became of the events is settled in batches.
+//! may go out; *discover* fills it with what *examine* has looked at, *publish* empties it, and what became of the events is settled in batches.
 
 mod discover;
+mod examine;
 mod lanes;
 mod life;
 pub mod progress;
@@ -27,6 +28,7 @@ pub use self::lanes::fair_share;
 pub use self::progress::{Progress, SinkState};
 use self::window::Way;
 use crate::{
+    check::Checks,
     event::StoredEvent,
     retry::RetryPolicy,
     route::Routes,
@@ -56,6 +58,8 @@ pub struct Options {
     /// How often to look for events that discovery missed. It should find none.
     pub sweep_interval: Duration,
     pub retry: RetryPolicy,
+    /// What an event must fulfil to go out. `None`: nothing, and nothing is spent on it.
+    pub checks: Option<Arc<Checks>>,
     /// For jitter: the same seed gives the same waits.
     pub seed: u64,
 }
@@ -73,6 +77,7 @@ impl Default for Options {
             lease: Duration::from_secs(5),
             sweep_interval: Duration::from_secs(60),
             retry: RetryPolicy::default(),
+            checks: None,
             seed: rand::random(),
         }
     }
@@ -118,7 +123,7 @@ impl Relay {
     /// Starts it on the current tokio runtime.
     pub fn start(self) -> RelayHandle {
         let stop = CancellationToken::new();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::of(self.options.checks.clone()));
         let id = RelayId::now_v7();
         let indexes = self
             .sinks

@@ -4,6 +4,7 @@ mod delivery;
 mod notices;
 mod relay;
 mod reprocess;
+mod validation;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use pillarbox_relay::{
 };
 use url::Url;
 
-use self::notices::NoticeSettings;
+use self::{notices::NoticeSettings, validation::CheckSettings};
 use super::{Loaded, schema, show::word, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
@@ -35,6 +36,7 @@ pub(crate) struct Settings {
     pub dead_letters: DeadLetterSettings,
     pub notices: NoticeSettings,
     pub reprocess: Vec<Schedule>,
+    pub checks: CheckSettings,
 }
 
 #[derive(Clone)]
@@ -64,6 +66,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let relay = relay::options(outbox, &mut problems);
     let notices = notices::settings(outbox, &mut problems);
     let reprocess = reprocess::schedules(outbox, &mut problems);
+    let checks = validation::checks(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -97,6 +100,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         relay,
         listen: outbox.http.listen,
         health_checks: outbox.monitoring.enable_health_checks,
+        checks,
         dead_letters: DeadLetterSettings {
             retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
             replay_allowed: outbox.dlq.enable_manual_replay,
@@ -108,8 +112,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
 
 /// Keys whose function comes later: they are known, and only the value that says "off" is taken.
 fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
-    let database = &outbox.database;
-    let (validation, monitoring) = (&outbox.validation, &outbox.monitoring);
+    let (database, monitoring) = (&outbox.database, &outbox.monitoring);
     let later = [
         (
             "database.wal_table_name",
@@ -122,24 +125,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             outbox.publisher.enable_wal_integration,
             "the write-ahead log as a source",
             "set it to false",
-        ),
-        (
-            "validation.enable_schema_validation",
-            validation.enable_schema_validation,
-            "checking payloads by schema",
-            "set it to false",
-        ),
-        (
-            "validation.enable_business_rule_validation",
-            validation.enable_business_rule_validation,
-            "checking payloads by rules",
-            "set it to false",
-        ),
-        (
-            "validation.schema_registry_url",
-            validation.schema_registry_url.is_some(),
-            "a schema registry",
-            "leave it out",
         ),
         (
             "monitoring.enable_metrics",

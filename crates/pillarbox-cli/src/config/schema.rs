@@ -1,13 +1,18 @@
-//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file.
+//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file and
+//! those below it.
 
 mod dlq;
+mod validation;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::dlq::{Command, Dlq, Reprocess, Webhook};
+pub(crate) use self::{
+    dlq::{Command, Dlq, Reprocess, Webhook},
+    validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
+};
 
 /// A Pillarbox configuration file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -156,17 +161,6 @@ pub(crate) struct RetryPolicy {
     pub enable_jitter: bool,
     /// A wait is multiplied by something between these two.
     pub jitter_range: [f64; 2],
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Validation {
-    /// Not built yet: leave it off.
-    pub enable_schema_validation: bool,
-    /// Not built yet: leave it off.
-    pub enable_business_rule_validation: bool,
-    /// Not built yet: leave it out.
-    pub schema_registry_url: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

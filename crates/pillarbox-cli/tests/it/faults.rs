@@ -4,6 +4,7 @@
 mod after_death;
 mod away;
 mod bad_events;
+mod checks;
 mod dead_letters;
 mod garbage;
 mod harness;

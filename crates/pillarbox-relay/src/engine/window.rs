@@ -10,6 +10,7 @@ mod entry;
 mod key;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -161,6 +162,11 @@ impl Window {
         } else {
             self.enqueue(entry);
         }
+    }
+
+    /// Whether this event of the side table is here.
+    pub(super) fn has_parked(&self, seq: Seq) -> bool {
+        self.parked.contains(&seq)
     }
 
     /// Up to `max` events for a sink, of keys that have nothing else in flight.

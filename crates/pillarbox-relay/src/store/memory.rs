@@ -6,6 +6,7 @@
 mod admin;
 mod ledger;
 mod side_table;
+mod versions;
 mod world;
 
 use std::{

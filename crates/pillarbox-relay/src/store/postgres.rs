@@ -20,6 +20,7 @@ mod schema;
 mod seq_range;
 mod settle;
 mod snapshot;
+mod versions;
 
 #[doc(hidden)]
 pub use self::{

@@ -17,6 +17,7 @@ mod reprocess;
 mod row;
 mod settle;
 mod statements;
+mod versions;
 mod wake;
 
 use std::{sync::Arc, time::Duration};

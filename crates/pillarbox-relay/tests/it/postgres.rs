@@ -4,6 +4,7 @@
 
 mod contract;
 mod discovery;
+mod fuzz;
 mod plans;
 mod schema;
 mod writing;

@@ -4,6 +4,7 @@ mod lines;
 mod nats;
 mod nats_access;
 mod nats_faults;
+mod nats_garbage;
 mod nats_old;
 mod nats_tls;
 

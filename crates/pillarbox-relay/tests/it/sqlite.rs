@@ -12,12 +12,12 @@ use std::{sync::Arc, time::Duration};
 use pillarbox_relay::{
     Settlement,
     connect::{self, DatabaseOptions},
-    dead::{Actor, DeadFilter},
+    dead::{Actor, DeadFilter, ReplayAs, replay_all},
     store::{Store, StoreErrorKind},
 };
 use pillarbox_testkit::contract::store::{
     self, StoreHarness,
-    scene::{Scene, dead},
+    scene::{Scene, dead, page},
 };
 
 use self::harness::SqliteHarness;
@@ -147,6 +147,75 @@ async fn a_letter_is_found_however_its_id_is_spelled() {
     assert_eq!((none.seq, none.id), (events[2].seq, uuid::Uuid::nil()));
     let done = pillarbox_relay::dead::discard_all(&**letters, &all, &actor, &mut |_| ()).await;
     assert_eq!(done.unwrap(), 3, "also the one that has no id");
+}
+
+#[tokio::test]
+async fn letters_of_events_whose_texts_are_none_are_listed_with_the_others() {
+    let harness = Arc::new(SqliteHarness::new().await);
+    let scene = Scene::new(harness.clone()).await;
+    let events = scene.stored("a", 2).await;
+    let spoil = "update outbox_events set topic = cast(x'61ff' as text), aggregate_id = cast(x'ff' as text) where seq = ?";
+    let spoil = sqlx::query(spoil).bind(events[0].seq);
+    spoil.execute(&harness.application).await.unwrap();
+    let dead = events.iter().map(|event| dead(event, 1)).collect();
+    scene
+        .settle(Settlement {
+            dead,
+            ..Settlement::default()
+        })
+        .await;
+    let letters = &harness.store.dead_letters;
+    let (all, actor) = (
+        DeadFilter::default(),
+        Actor {
+            by: "x".into(),
+            why: None,
+        },
+    );
+    let listed = letters.list(&all, None, None, 10).await.unwrap();
+    assert_eq!((listed.len(), listed[1].topic.as_str()), (2, "a\u{fffd}"));
+    assert!(
+        letters
+            .show(events[0].event.id)
+            .await
+            .unwrap()
+            .unwrap()
+            .event
+            .is_none()
+    );
+    assert_eq!(letters.touched(&all).await.unwrap().count, 2);
+    // Its order is that of no key: it can't be replayed, and holds up no other.
+    let replayed = replay_all(&**letters, &all, ReplayAs::Same, &actor, &mut |_| ()).await;
+    assert_eq!(replayed.unwrap(), 1);
+    let discarded = pillarbox_relay::dead::discard_all(&**letters, &all, &actor, &mut |_| ()).await;
+    assert_eq!(discarded.unwrap(), 1);
+}
+
+/// As PostgreSQL reads it; see the contract for what both refuse.
+#[tokio::test]
+async fn a_row_that_a_stranger_wrote_is_read_and_refused_as_everywhere() {
+    let harness = Arc::new(SqliteHarness::new().await);
+    let scene = Scene::new(harness.clone()).await;
+    let events = scene.stored("a", 3).await;
+    for (event, column, value) in [
+        (&events[0], "headers", r#"{"a": 1, "b": true}"#),
+        (&events[1], "headers", r#"{"a b": "x"}"#),
+        (&events[2], "event_type", "a\nb"),
+    ] {
+        let update = format!("update outbox_events set {column} = ? where seq = ?");
+        let update = sqlx::query(sqlx::AssertSqlSafe(update))
+            .bind(value)
+            .bind(event.seq);
+        update.execute(&harness.application).await.unwrap();
+    }
+    let page = scene.reader().next(page(10)).await.unwrap();
+    assert_eq!(page.events.len(), 1);
+    assert_eq!(page.events[0].event.headers["a"], "1");
+    let problems: Vec<&str> = page.unreadable.iter().map(|row| row.problem.as_str()).collect();
+    assert!(
+        problems[0].contains("header") && problems[1].contains("event_type"),
+        "{problems:?}"
+    );
 }
 
 #[tokio::test]

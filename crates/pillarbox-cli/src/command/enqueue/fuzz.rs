@@ -1,8 +1,11 @@
 //! NDJSON nobody meant to write.
 
 use jiff::Timestamp;
-use pillarbox::{Event, Limits, table::Tables};
-use pillarbox_relay::connect::{self, DatabaseOptions, OpenStore};
+use pillarbox::{Enqueued, Event, Limits, table::Tables};
+use pillarbox_relay::{
+    connect::{self, DatabaseOptions, OpenStore},
+    store::admin::RECENT_PAYLOAD_BYTES_MAX,
+};
 use pillarbox_testkit::{
     fuzz::{self, Fuzz, assert_says_something},
     torture::Campaign,
@@ -64,34 +67,28 @@ fn attempt(input: &[u8], open: &OpenStore, runtime: &tokio::runtime::Runtime) {
     assert_eq!(given.events.len(), given.lines.len());
     let now = Timestamp::now();
     let good = given.events.iter().all(|event| limits.check(event, now).is_ok());
-    let written = runtime.block_on(open.admin.enqueue(&limits, &given.events));
-    match written {
-        Ok(results) => assert!(good && results.len() == given.events.len()),
+    let results = match runtime.block_on(open.admin.enqueue(&limits, &given.events)) {
+        Ok(results) => results,
         Err(error) => {
             assert!(!good, "within the limits and not stored: {error:?}");
             return assert_says_something(&super::explain(error, &given.lines).to_string());
         }
-    }
+    };
+    assert!(good && results.len() == given.events.len());
     let stored = runtime.block_on(open.admin.recent(given.events.len())).unwrap();
-    for recent in stored {
-        let event = given
-            .events
-            .iter()
-            .find(|event| event.id == recent.event.event.id);
-        // An id that was there before has the event it had.
-        if let Some(event) = event.filter(|event| event.id.to_string() != ID_IN_LINES) {
-            assert_eq!(&recent.event.event, event);
+    for (event, result) in given.events.iter().zip(results) {
+        // An id that was there before has the event it had; a large payload is not read for looking at.
+        if result == Enqueued::New && event.payload.len() <= RECENT_PAYLOAD_BYTES_MAX {
+            let read = stored.iter().find(|recent| recent.event.event.id == event.id);
+            assert_eq!(read.map(|recent| &recent.event.event), Some(event));
         }
     }
 }
-
-const ID_IN_LINES: &str = "0197a1b2-11aa-7000-8000-0123456789ab";
 
 /// NDJSON of `enqueue`, mangled: the line is named and nothing is written, or what is stored reads back the same.
 #[test]
 fn torture_fuzz_ndjson() {
     let campaign = Campaign::begin("fuzz_ndjson");
-    assert!(LINES.contains(ID_IN_LINES));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

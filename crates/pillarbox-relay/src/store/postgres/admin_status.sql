@@ -1,7 +1,8 @@
 -- How the outbox stands. Pending events are counted from the lowest low mark on by the primary key, so it costs what is
--- unsettled; the side table and the dead letters are small. Locks nothing.
+-- unsettled; the side table and the dead letters are small. Locks nothing. A time that is infinite has no age: something
+-- else wrote it.
 with pending as (
-    select count(*) as n, min(e.created_at) as oldest
+    select count(*) as n, min(e.created_at) filter (where isfinite(e.created_at)) as oldest
     from {events} e
     where e.seq > (select min(low_mark) from {events_leases})
       and e.status = 'pending'
@@ -10,7 +11,7 @@ parked as (
     select count(*) filter (where p.state = 'failed') as failed,
            count(*) filter (where p.state = 'held') as held,
            count(*) filter (where p.state = 'delayed') as delayed,
-           min(e.created_at) filter (where p.state <> 'delayed') as oldest
+           min(e.created_at) filter (where p.state <> 'delayed' and isfinite(e.created_at)) as oldest
     from {events_parked} p
     join {events} e on e.seq = p.seq
 )

@@ -11,6 +11,7 @@ use super::{
     connection::{Connections, now},
     row,
 };
+use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
@@ -77,6 +78,14 @@ impl Admin for SqliteStore {
             "made the outbox `{table}` (version {VERSION}) and the tables beside it"
         ));
         Ok(done)
+    }
+
+    async fn low_mark(&self) -> Result<Seq, StoreError> {
+        let at = &*self.connections;
+        sqlx::query_scalar(at.statements.low_mark.clone())
+            .fetch_one(at.reader())
+            .await
+            .map_err(|e| at.error(e))
     }
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {

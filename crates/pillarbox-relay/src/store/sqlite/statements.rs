@@ -51,6 +51,7 @@ statements![
     heartbeat,
     leave,
     leave_lanes,
+    low_mark,
     next_due,
     notice_claim,
     notice_delivered,
@@ -84,4 +85,8 @@ statements![
     unblock,
     unpark,
     version,
+    versions_dead,
+    versions_index,
+    versions_indexed,
+    versions_latest,
 ];

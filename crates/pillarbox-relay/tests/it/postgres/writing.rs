@@ -1,7 +1,7 @@
 //! Writing events in the application's transaction.
 
 use pillarbox::{EnqueueError, Event, Outbox};
-use pillarbox_relay::Store;
+use pillarbox_relay::{Store, store::Admin};
 
 use super::{drain, event, page, place};
 
@@ -63,4 +63,20 @@ async fn producers_notify_only_while_a_relay_sleeps() {
         heard.push(next.payload().to_owned());
     }
     assert_eq!(heard, ["", "end"]);
+}
+
+#[tokio::test]
+async fn a_time_that_something_else_wrote_does_not_keep_the_status_from_being_told() {
+    let Some(place) = place().await else { return };
+    place.commit(&["a", "b", "c"]).await;
+    for (time, key) in [("-infinity", "a"), ("infinity", "b")] {
+        place
+            .run(&format!(
+                "update outbox_events set created_at = '{time}' where aggregate_id = '{key}'"
+            ))
+            .await;
+    }
+    let status = place.store.status().await.unwrap();
+    assert_eq!(status.pending, 3);
+    assert!(status.oldest_age.unwrap() < super::LEASE, "{status:?}");
 }

@@ -1,0 +1,201 @@
+//! Something that speaks NATS, more or less.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use pillarbox_relay::{
+    Sink,
+    connect::SinkOptions,
+    sink::{Outcome, SinkErrorKind, nats::NatsSink},
+};
+use pillarbox_testkit::{
+    contract::sink::{event, outgoing},
+    fuzz::{self, Fuzz, SECRET, assert_says_something},
+    torture::Campaign,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    time::{Instant, timeout},
+};
+
+const INFO: &str = r#"{"server_id":"S","server_name":"stub","version":"2.15.1","proto":1,"headers":true,"max_payload":1048576,"jetstream":true,"client_id":7,"host":"127.0.0.1","port":4222}"#;
+const ACKNOWLEDGEMENT: &str = r#"{"stream":"S","seq":7,"duplicate":false}"#;
+const REFUSAL: &str =
+    r#"{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"S","seq":0}"#;
+
+/// What the stub says to the next event, and how.
+#[derive(Debug, Clone, Default)]
+struct Answer {
+    payload: Vec<u8>,
+    /// Around it: as it should be, or mangled as a whole by this seed.
+    mangled: Option<u64>,
+    /// What it says when a connection begins.
+    info: Vec<u8>,
+}
+
+fn answer(fuzz: &mut Fuzz, nth: u64) -> Answer {
+    let example = fuzz.pick(&[ACKNOWLEDGEMENT, ACKNOWLEDGEMENT, REFUSAL]);
+    Answer {
+        payload: if fuzz.one_in(4) {
+            example.into()
+        } else if fuzz.one_in(8) {
+            fuzz.json().into_bytes()
+        } else {
+            fuzz.mutated(example.as_bytes())
+        },
+        mangled: fuzz.one_in(5).then_some(nth),
+        info: if fuzz.one_in(5) {
+            fuzz.mutated(INFO.as_bytes())
+        } else {
+            INFO.into()
+        },
+    }
+}
+
+/// Whether JetStream could have meant that the event is stored.
+fn means_stored(payload: &[u8]) -> bool {
+    let Ok(answer) = serde_json::from_slice::<serde_json::Value>(payload) else {
+        return false;
+    };
+    answer["stream"].is_string()
+        && answer["seq"].as_u64().is_some_and(|seq| seq > 0)
+        && answer["error"].is_null()
+}
+
+/// The broker. A new connection is greeted and answered by what is next.
+struct Stub {
+    next: Mutex<Answer>,
+    /// How many events it has answered.
+    answered: AtomicU64,
+    hang_up: Notify,
+    campaign: Campaign,
+}
+
+impl Stub {
+    async fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        let info = self.next.lock().unwrap().info.clone();
+        stream.write_all(&[b"INFO ", &info[..], b"\r\n"].concat()).await?;
+        let (mut line, mut sid) = (String::new(), String::from("1"));
+        loop {
+            line.clear();
+            if stream.read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["PING"] => stream.write_all(b"PONG\r\n").await?,
+                ["SUB", _, number] => number.clone_into(&mut sid),
+                ["HPUB", _, reply, _, length] => {
+                    let mut event = vec![0; length.parse::<usize>().unwrap() + 2];
+                    stream.read_exact(&mut event).await?;
+                    let answer = self.next.lock().unwrap().clone();
+                    let head = format!("MSG {reply} {sid} {}\r\n", answer.payload.len());
+                    let mut said = [head.as_bytes(), &answer.payload, b"\r\n"].concat();
+                    if let Some(nth) = answer.mangled {
+                        said = Fuzz::new(&self.campaign, nth).mutated(&said);
+                    }
+                    self.answered.fetch_add(1, Ordering::SeqCst);
+                    stream.write_all(&said).await?;
+                    if answer.mangled.is_some() {
+                        // Nobody could tell where the next message begins.
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn listen(self: Arc<Self>, listener: TcpListener) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let stub = self.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = stub.serve(stream) => {}
+                    () = stub.hang_up.notified() => {}
+                }
+            });
+        }
+    }
+}
+
+/// Publishes until the stub has answered: it may first have to connect again, or have been told that nothing is to be
+/// sent.
+async fn publish_until_answered(sink: &NatsSink, stub: &Stub, shown: &str) -> Outcome {
+    let before = stub.answered.load(Ordering::SeqCst);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let batch = [outgoing(event("key", "{}"))];
+        let outcomes = timeout(Duration::from_secs(20), sink.publish(&batch)).await;
+        let [outcome] = &outcomes.unwrap_or_else(|_| panic!("it hangs: {shown}"))[..] else {
+            panic!("one event has one outcome: {shown}");
+        };
+        if stub.answered.load(Ordering::SeqCst) > before {
+            return outcome.clone();
+        }
+        let Outcome::Failed(error) = outcome else {
+            panic!("{outcome:?} of what was not answered: {shown}");
+        };
+        assert_says_something(&error.to_string());
+        assert!(
+            Instant::now() < deadline,
+            "it does not come back: {error}: {shown}"
+        );
+        // The greeting has done what it can.
+        stub.next.lock().unwrap().info = INFO.into();
+        if error.kind != SinkErrorKind::Unreachable {
+            stub.hang_up.notify_waiters();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A broker whose answers are mangled: each event has its outcome in time, and only an acknowledgement delivers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn torture_fuzz_nats_answers() {
+    let stub = Arc::new(Stub {
+        next: Mutex::default(),
+        answered: AtomicU64::new(0),
+        hang_up: Notify::new(),
+        campaign: Campaign::begin("fuzz_nats_answers"),
+    });
+    stub.next.lock().unwrap().info = INFO.into();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("nats://app:{SECRET}@{}", listener.local_addr().unwrap());
+    let listening = tokio::spawn(stub.clone().listen(listener));
+    let options = SinkOptions {
+        publish_timeout: Duration::from_millis(300),
+        ..SinkOptions::new(url)
+    };
+    let sink = NatsSink::open(&options).unwrap();
+    let (mut tried, mut delivered) = (0, 0);
+    while tried < 1_000 || stub.campaign.goes_on() {
+        let answer = answer(&mut Fuzz::new(&stub.campaign, tried), tried);
+        *stub.next.lock().unwrap() = answer.clone();
+        let shown = format!("input {tried}, {answer:?}");
+        match publish_until_answered(&sink, &stub, &shown).await {
+            Outcome::Delivered => {
+                delivered += 1;
+                assert!(
+                    means_stored(&answer.payload) || answer.mangled.is_some(),
+                    "{shown}"
+                );
+            }
+            Outcome::Failed(error) => assert_says_something(&error.to_string()),
+            Outcome::Held => panic!("nothing holds here: {shown}"),
+        }
+        tried += 1;
+    }
+    listening.abort();
+    assert!(delivered > 0, "no answer was an acknowledgement");
+    println!("{delivered} acknowledgements among them");
+    fuzz::said(&stub.campaign, tried);
+}
