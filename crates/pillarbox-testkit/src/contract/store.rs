@@ -10,6 +10,7 @@
 
 pub mod administration;
 pub mod blocking;
+pub mod delivering;
 pub mod discovery;
 pub mod dying;
 pub mod enqueueing;
@@ -190,10 +191,11 @@ fn list() -> Vec<(&'static str, Check)> {
         telling::what_is_open_is_counted_by_its_cause,
         telling::one_relay_tells,
         telling::what_was_told_is_remembered,
-        telling::a_delivery_is_nobody_elses_until_its_lease_ends,
-        telling::a_failed_delivery_comes_again_later_or_never,
-        telling::a_later_notice_waits_for_an_earlier_one,
+        delivering::a_delivery_is_nobody_elses_until_its_lease_ends,
+        delivering::a_failed_delivery_comes_again_later_or_never,
+        delivering::a_later_notice_waits_for_an_earlier_one,
         telling::an_outcome_counts_what_became_of_the_letters,
+        telling::a_replayed_event_that_still_waits_is_no_recovery,
         telling::what_is_over_is_forgotten,
         reprocessing::one_relay_runs_a_schedule,
         reprocessing::only_what_may_be_replayed_is_a_candidate,

@@ -75,6 +75,7 @@ fn print_groups(groups: &[DeadGroup], context: &Context) -> Result<()> {
         "KEYS",
         "TOPICS",
         "LAST",
+        "TOLD",
         "REASON",
         "ERROR",
     ]);
@@ -85,6 +86,7 @@ fn print_groups(groups: &[DeadGroup], context: &Context) -> Result<()> {
             group.keys.to_string(),
             group.topics.to_string(),
             ago(group.last_died_at),
+            group.told_at.map_or_else(|| "-".into(), ago),
             group.reason.as_str().to_owned(),
             first_line(&group.error),
         ]);

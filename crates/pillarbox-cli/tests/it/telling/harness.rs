@@ -197,7 +197,7 @@ impl Drop for Relay {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("{}", self.log());
+            let _ = std::io::stderr().write_all(self.log().as_bytes());
         }
     }
 }

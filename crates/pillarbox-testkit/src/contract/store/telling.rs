@@ -6,7 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use pillarbox_relay::{
     Settlement,
     dead::{Actor, DeadFilter, ReplayAs},
-    notice::{About, Claim, Delivery, Notices, Outcome, Telling, ToldState},
+    notice::{
+        About, Claim, Delivery, Gone, Kind, Message, Notices, Options, Outcome, Telling, ToldState, Watch,
+    },
     settlement::DeadReason,
 };
 use uuid::Uuid;
@@ -17,9 +19,9 @@ use super::{
     scene::*,
 };
 
-const PRINT: &str = "0123456789ab";
+pub(super) const PRINT: &str = "0123456789ab";
 
-fn telling(fingerprint: &str, before: u64) -> Telling {
+pub(super) fn telling(fingerprint: &str, before: u64) -> Telling {
     let died = Timestamp::from_microsecond(1_700_000_000_123_456).unwrap();
     let about = About {
         reason: DeadReason::PoisonMessage,
@@ -40,11 +42,11 @@ fn telling(fingerprint: &str, before: u64) -> Telling {
     }
 }
 
-fn channels(names: &[&str]) -> Vec<String> {
+pub(super) fn channels(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-async fn claimed(notices: &dyn Notices, channel: &str, lease: Duration) -> Option<Delivery> {
+pub(super) async fn claimed(notices: &dyn Notices, channel: &str, lease: Duration) -> Option<Delivery> {
     match notices.claim(channel, lease).await.unwrap() {
         Claim::One(delivery) => Some(*delivery),
         Claim::Nothing { .. } => None,
@@ -154,101 +156,6 @@ pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
     assert_eq!(group.told_at, None, "that it is over, they were told");
 }
 
-pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
-    assert_eq!(
-        notices.claim("log", LONG).await.unwrap(),
-        Claim::Nothing { next: None }
-    );
-    notices
-        .tell(&telling(PRINT, 0), &channels(&["log"]))
-        .await
-        .unwrap();
-    let claims = (0..4).map(|_| claimed(&*notices, "log", SHORT));
-    let claims: Vec<Delivery> = futures::future::join_all(claims)
-        .await
-        .into_iter()
-        .flatten()
-        .collect();
-    assert_eq!(claims.len(), 1, "{claims:?}");
-    assert_eq!(claims[0].attempts, 1);
-    eventually("the lease ends", || async {
-        match notices.claim("log", LONG).await.unwrap() {
-            Claim::One(again) => {
-                assert_eq!((again.id, again.attempts), (claims[0].id, 2));
-                true
-            }
-            Claim::Nothing { next } => {
-                assert!(next.is_some_and(|next| next <= SHORT), "{next:?}");
-                false
-            }
-        }
-    })
-    .await;
-    let Claim::Nothing { next: Some(next) } = notices.claim("log", LONG).await.unwrap() else {
-        panic!("it is claimed");
-    };
-    assert!(next <= LONG && next > LONG / 2);
-    notices.delivered("log", &claims[0]).await.unwrap();
-    assert_eq!(
-        notices.claim("log", LONG).await.unwrap(),
-        Claim::Nothing { next: None }
-    );
-}
-
-pub async fn a_failed_delivery_comes_again_later_or_never(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
-    notices
-        .tell(&telling(PRINT, 0), &channels(&["hook"]))
-        .await
-        .unwrap();
-    let first = claimed(&*notices, "hook", LONG).await.unwrap();
-    notices
-        .failed("hook", &first, Some(SHORT), "it said “no”\0")
-        .await
-        .unwrap();
-    let claim = notices.claim("hook", LONG).await.unwrap();
-    assert!(
-        matches!(claim, Claim::Nothing { next: Some(next) } if next <= SHORT),
-        "{claim:?}"
-    );
-    eventually("it is due again", || async {
-        claimed(&*notices, "hook", Duration::ZERO).await.is_some()
-    })
-    .await;
-    let again = claimed(&*notices, "hook", LONG).await.unwrap();
-    assert_eq!((again.id, again.attempts), (first.id, 3));
-    notices.failed("hook", &again, None, "no").await.unwrap();
-    assert_eq!(
-        notices.claim("hook", LONG).await.unwrap(),
-        Claim::Nothing { next: None }
-    );
-}
-
-pub async fn a_later_notice_waits_for_an_earlier_one(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
-    let to = channels(&["hook", "log"]);
-    for before in [0, 1] {
-        notices.tell(&telling(PRINT, before), &to).await.unwrap();
-    }
-    let first = claimed(&*notices, "hook", LONG).await.unwrap();
-    assert_eq!(first.n, 1);
-    let claim = notices.claim("hook", LONG).await.unwrap();
-    assert!(
-        matches!(claim, Claim::Nothing { next: Some(next) } if next > LONG / 2),
-        "{claim:?}"
-    );
-    assert!(claimed(&*notices, "log", LONG).await.is_some(), "another channel");
-    notices.tell(&telling("other", 0), &to).await.unwrap();
-    let other = claimed(&*notices, "hook", LONG).await.unwrap();
-    assert_eq!(&*other.fingerprint, "other", "another cause");
-    notices.failed("hook", &first, None, "given up").await.unwrap();
-    assert_eq!(
-        claimed(&*notices, "hook", LONG).await.map(|delivery| delivery.n),
-        Some(2)
-    );
-}
-
 pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let Some(notices) = scene.harness.notices() else {
@@ -305,6 +212,74 @@ pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn Store
     assert_eq!(
         of("unknown".into(), group.first_died_at).await,
         Outcome::default()
+    );
+}
+
+/// The look as a relay does it, over this store.
+pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn StoreHarness>) {
+    let Some(scene) = scene(harness).await else { return };
+    let Some(notices) = scene.harness.notices() else {
+        return;
+    };
+    let mut watch = Watch {
+        dead_letters: letters(&scene),
+        notices: notices.clone(),
+        options: Options {
+            recovery_wait: Duration::ZERO,
+            ..Options::default()
+        },
+        relay: "scene".into(),
+        outbox: "outbox_events".into(),
+        gone: Gone::default(),
+    };
+    let to = channels(&["log"]);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "nothing is dead");
+    let events = scene.stored("a", 2).await;
+    die(&scene, &events, "no").await;
+    assert_eq!(watch.look(&to).await.unwrap(), 1);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "nothing new");
+    let person = Actor {
+        by: "Zoë".into(),
+        why: None,
+    };
+    letters(&scene)
+        .replay(&all(), 100, ReplayAs::Same, &person)
+        .await
+        .unwrap();
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "they may die again");
+    die(&scene, &events[1..], "no").await;
+    scene
+        .settle(Settlement {
+            published_parked: vec![parked(&events[0])],
+            ..Settlement::default()
+        })
+        .await;
+    assert_eq!(
+        watch.look(&to).await.unwrap(),
+        0,
+        "one did, within the quiet period"
+    );
+    letters(&scene).discard(&all(), 100, &person).await.unwrap();
+    assert_eq!(watch.look(&to).await.unwrap(), 1);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "said once");
+
+    let mut kinds = Vec::new();
+    while let Some(delivery) = claimed(&*notices, "log", LONG).await {
+        let message: Message = serde_json::from_str(&delivery.body).unwrap();
+        kinds.push((
+            message.kind,
+            message.data.count,
+            message.data.replayed,
+            message.data.discarded,
+        ));
+        notices.delivered("log", &delivery).await.unwrap();
+    }
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Opened, 2, None, None),
+            (Kind::Recovered, 0, Some(1), Some(1))
+        ]
     );
 }
 
