@@ -435,3 +435,20 @@ async fn a_schema_that_refers_to_itself_does_not_bring_the_relay_down() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_schema_may_name_its_draft() {
+    let folder = TempDir::new().unwrap();
+    for draft in [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        let schema = json!({ "$schema": draft, "$id": "https://example.org/order.json", "type": "integer" });
+        write(folder.path(), "OrderPlaced.json", &schema);
+        let checks = Checks::new(&schemas(folder.path()), None).unwrap();
+        assert!(errors(&checks, order(1, &json!("x"))).await.is_some(), "{draft}");
+        assert_eq!(errors(&checks, order(1, &json!(1))).await, None, "{draft}");
+    }
+}
