@@ -7,6 +7,7 @@ use pillarbox_relay::{
     Settlement, Store,
     check::versions::{AggregateVersions, LetThrough},
     connect::{self, DatabaseOptions},
+    route::AfterDeath,
     settlement::{Dead, DeadReason, Failed, FailedTry, Parked},
     store::{Admin, PageLimit, memory::MemoryStore, postgres::PLANS},
 };
@@ -83,6 +84,7 @@ async fn what_was_let_through_counts_and_nothing_else(place: Place) {
             seq: seqs[3],
             lane,
             key: None,
+            after: AfterDeath::Skip,
             attempts: 1,
             reason: DeadReason::PermanentFailure,
             failure: failure(),
