@@ -14,7 +14,7 @@ use super::{
     receive::{self, Receiver},
     relays::Relays,
 };
-use crate::output::{Answer, Context, progress, table};
+use crate::output::{Answer, Context, progress, store_error, table};
 
 /// What the checks before publishing cost
 ///
@@ -73,6 +73,8 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
         seconds: before.seconds + after.seconds,
         cpu_seconds: before.cpu_seconds.zip(after.cpu_seconds).map(|(a, b)| a + b),
     };
+    let status = arena.store.admin.status().await.map_err(store_error)?;
+    ensure!(status.dead == 0, "{} events died on the way", status.dead);
     context.say("Checking what arrived…");
     let (receiver, _) = Receiver::open(arena).await?;
     let check = match receiver {

@@ -107,3 +107,16 @@ async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
     let left = futures::StreamExt::collect::<Vec<_>>(streams.stream_names()).await;
     assert!(left.is_empty(), "streams are left behind: {left:?}");
 }
+
+#[test]
+fn what_checks_cost_is_measured_on_events_that_pass_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(
+        folder.path(),
+        &["--json", "--sink", "null:", "bench", "checks", "--events", "2000"],
+    );
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["events"], 2000);
+    assert!(report["ratio"].as_f64().unwrap() > 0.0, "{report}");
+}
