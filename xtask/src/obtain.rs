@@ -62,6 +62,12 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         "PILLARBOX_PYTHON",
         python::environment().map(|_| cache::python()),
     );
+    servers.add(
+        steps,
+        "standardwebhooks",
+        "PILLARBOX_WEBHOOKS_PYTHON",
+        python::webhooks(),
+    );
     for (major, version) in cache::POSTGRES {
         let name = format!("PILLARBOX_POSTGRES_{major}");
         servers.add(

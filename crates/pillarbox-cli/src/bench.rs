@@ -1,6 +1,7 @@
 //! `pillarbox bench`: how fast, in comparison with yardsticks of the same run.
 
 mod arena;
+mod checks;
 mod database;
 mod drain;
 mod events;
@@ -43,6 +44,7 @@ enum What {
     Latency(latency::Args),
     Idle(idle::Args),
     Poison(poison::Args),
+    Checks(checks::Args),
 }
 
 /// What the events are like.
@@ -78,6 +80,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         }
         What::Idle(args) => in_arena(&settings, async |arena| idle::run(&args, arena, context).await).await,
         What::Poison(args) => poison::run(&args, &settings, context).await,
+        What::Checks(args) => {
+            in_arena(&settings, async |arena| checks::run(&args, arena, context).await).await
+        }
     }
 }
 

@@ -81,6 +81,7 @@ pub(crate) enum Command {
     Run(command::run::Args),
     Migrate(command::migrate::Args),
     Enqueue(Box<command::enqueue::Args>),
+    Check(command::check::Args),
     Status(command::status::Args),
     Tail(command::tail::Args),
     Dead(Box<command::dead::Args>),

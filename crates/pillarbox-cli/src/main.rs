@@ -49,6 +49,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer>
         Command::Run(args) => command::run::run(args, context).await,
         Command::Migrate(args) => command::migrate::run(args, context).await,
         Command::Enqueue(args) => command::enqueue::run(*args, context).await,
+        Command::Check(args) => command::check::run(args, context).await,
         Command::Dead(args) => command::dead::run(*args, context).await,
         Command::Status(args) => command::status::run(args, context).await,
         Command::Tail(args) => command::tail::run(args, context).await,

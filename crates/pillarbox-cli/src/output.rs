@@ -153,6 +153,18 @@ pub(crate) fn progress(context: &Context, what: &str, total: u64) -> ProgressBar
         .with_message(what.to_owned())
 }
 
+/// A count on stderr where the end is not known, on a terminal only.
+pub(crate) fn counter(context: &Context, what: &str) -> ProgressBar {
+    if context.json || !context.terminal {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:>12} {human_pos}, {per_sec}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+    ProgressBar::new_spinner()
+        .with_style(style)
+        .with_message(what.to_owned())
+}
+
 /// `0.4 s`, `12 s`, `3 min`, `5 h`, `4 d`: to a person the first digits are enough.
 pub(crate) fn span(age: Duration) -> String {
     match age.as_secs() {

@@ -6,7 +6,10 @@ use pillarbox::table::Tables;
 use url::{Position, Url};
 
 use crate::{
+    check::versions::AggregateVersions,
     dead::DeadLetters,
+    notice::Notices,
+    reprocess::Schedules,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
     store::{Admin, Store, StoreError, StoreErrorKind},
 };
@@ -48,6 +51,10 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
     pub dead_letters: Arc<dyn DeadLetters>,
+    pub notices: Arc<dyn Notices>,
+    pub schedules: Arc<dyn Schedules>,
+    /// What the check of aggregates' versions asks.
+    pub versions: Arc<dyn AggregateVersions>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -60,7 +67,10 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 kind: "postgres",
                 store: store.clone(),
                 admin: store.clone(),
-                dead_letters: store,
+                dead_letters: store.clone(),
+                notices: store.clone(),
+                schedules: store.clone(),
+                versions: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -70,7 +80,10 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 kind: "sqlite",
                 store: store.clone(),
                 admin: store.clone(),
-                dead_letters: store,
+                dead_letters: store.clone(),
+                notices: store.clone(),
+                schedules: store.clone(),
+                versions: store,
             })
         }
         other => Err(StoreError::new(

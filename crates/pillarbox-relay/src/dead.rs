@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub use self::{
     bulk::{BULK_LETTERS_MAX, BulkError, discard_all, replay_all},
-    fingerprint::fingerprint,
+    fingerprint::{SUPERSEDED, fingerprint, superseded_fingerprint},
 };
 use crate::{event::Seq, settlement::DeadReason, store::StoreError};
 
@@ -40,6 +40,8 @@ pub struct DeadLetter {
     pub fingerprint: String,
     pub died_at: Timestamp,
     pub state: DeadState,
+    /// Later events of its key wait until it is replayed or discarded.
+    pub blocks_key: bool,
 }
 
 /// What became of a dead letter.
@@ -121,6 +123,8 @@ pub struct DeadGroup {
     pub topics: u64,
     pub first_died_at: Timestamp,
     pub last_died_at: Timestamp,
+    /// When people were told last that events die of this.
+    pub told_at: Option<Timestamp>,
 }
 
 /// What a bulk action would touch.
@@ -156,7 +160,8 @@ pub enum ReplayAs {
 ///
 /// A replayed event is tried at once with no attempts counted, in the order of seq within its key; events of its key
 /// that wait in the side table wait behind it. When it dies again its letter is open again and keeps its recoveries.
-/// A discarded one stays dead.
+/// A discarded one stays dead. A key that waits for a letter goes on when it is replayed (with it first) or discarded, or
+/// sent as a new event, and such a letter does not expire.
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
     /// By fingerprint, the most numerous first, at most 1,000. Only open ones.

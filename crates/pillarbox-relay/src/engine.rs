@@ -1,10 +1,11 @@
-//! Moves events along: discover, publish, settle, as a pipeline with bounded windows.
+//! Moves events along: discover, check, publish, settle, as a pipeline with bounded windows.
 
 //!
 //! [`life`](self) waits for the store and holds lanes; a *tenure* is the work on one set of lanes; in it the *window* says which event
-//! may go out; *discover* fills it, *publish* empties it, and what became of the events is settled in batches.
+//! may go out; *discover* fills it with what *examine* has looked at, *publish* empties it, and what became of the events is settled in batches.
 
 mod discover;
+mod examine;
 mod lanes;
 mod life;
 pub mod progress;
@@ -25,7 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::lanes::fair_share;
 pub use self::progress::{Progress, SinkState};
+use self::window::Way;
 use crate::{
+    check::Checks,
     event::StoredEvent,
     retry::RetryPolicy,
     route::Routes,
@@ -55,6 +58,8 @@ pub struct Options {
     /// How often to look for events that discovery missed. It should find none.
     pub sweep_interval: Duration,
     pub retry: RetryPolicy,
+    /// What an event must fulfil to go out. `None`: nothing, and nothing is spent on it.
+    pub checks: Option<Arc<Checks>>,
     /// For jitter: the same seed gives the same waits.
     pub seed: u64,
 }
@@ -72,6 +77,7 @@ impl Default for Options {
             lease: Duration::from_secs(5),
             sweep_interval: Duration::from_secs(60),
             retry: RetryPolicy::default(),
+            checks: None,
             seed: rand::random(),
         }
     }
@@ -117,7 +123,7 @@ impl Relay {
     /// Starts it on the current tokio runtime.
     pub fn start(self) -> RelayHandle {
         let stop = CancellationToken::new();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::of(self.options.checks.clone()));
         let id = RelayId::now_v7();
         let indexes = self
             .sinks
@@ -155,10 +161,14 @@ struct Context {
 }
 
 impl Context {
-    /// Where an event goes: the sink's index, and the stream there. `None`: no route takes it.
-    fn destination(&self, event: &StoredEvent) -> Option<(usize, Option<Arc<str>>)> {
+    /// Where an event goes. `None`: no route takes it.
+    fn way(&self, event: &StoredEvent) -> Option<Way> {
         let destination = self.routes.destination(&event.event)?;
-        Some((*self.indexes.get(&destination.sink)?, destination.stream))
+        Some(Way {
+            sink: *self.indexes.get(&destination.sink)?,
+            stream: destination.stream,
+            after_death: destination.after_death,
+        })
     }
 
     /// Says so once, not at every try.

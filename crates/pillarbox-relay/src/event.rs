@@ -27,10 +27,13 @@ impl StoredEvent {
     }
 }
 
-/// A row that can't be read as an event: it becomes a dead letter with this reason, and holds up nothing.
+/// A row that can't be read as an event: it becomes a dead letter with this reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub seq: Seq,
     pub lane: Lane,
     pub problem: String,
+    /// As far as these can be read: its route may hold back its key.
+    pub topic: Option<String>,
+    pub key: Option<String>,
 }

@@ -8,16 +8,20 @@
 //! ```
 //!
 //! Read it in that order: [`store`] is where events lie and what a database owes the engine; [`sink`] is where they go
-//! and what a broker owes it; [`route`] chooses the sink; [`verdict`] is the one place that decides what an error
-//! means; [`retry`] how long a failing event waits; [`dead`] what people do about those that will not be delivered;
-//! [`engine`] moves events along. No store names a sink and no sink
+//! and what a broker owes it; [`check`] says what an event must fulfil to go there; [`route`] chooses the sink;
+//! [`verdict`] is the one place that decides what an error means; [`retry`] how long a failing event waits; [`dead`] what
+//! people do about those that will not be delivered, [`notice`] how they hear of them, [`reprocess`] what is sent again on
+//! a schedule; [`engine`] moves events along. No store names a sink and no sink
 //! names a store: [`connect`] alone knows them all.
 
+pub mod check;
 pub mod connect;
 pub mod dead;
 pub mod engine;
 pub mod event;
 pub mod http_client;
+pub mod notice;
+pub mod reprocess;
 pub mod retry;
 pub mod route;
 pub mod settlement;

@@ -8,6 +8,8 @@ use pillarbox::RetryOverrides;
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
     pub attempts_max: u32,
+    /// No number of failures kills an event; only what can never arrive dies.
+    pub for_ever: bool,
     pub base_delay: Duration,
     pub max_delay: Duration,
     pub multiplier: f64,
@@ -19,6 +21,7 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             attempts_max: 5,
+            for_ever: false,
             base_delay: Duration::from_secs(1),
             max_delay: Duration::from_secs(60),
             multiplier: 2.0,

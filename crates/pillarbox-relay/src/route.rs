@@ -14,6 +14,20 @@ pub struct Route {
     /// The sink's name in the configuration.
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
+    pub after_death: AfterDeath,
+}
+
+/// What becomes of a key when one of its events dies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AfterDeath {
+    /// It goes on with the next event.
+    #[default]
+    Skip,
+    /// It waits until somebody replays or discards the dead letter.
+    Block,
+    /// It goes on with the newest: of the events that wait behind the dead one and have its topic, the older ones are
+    /// discarded. For topics whose events each tell the whole state.
+    Latest,
 }
 
 /// A topic pattern as in NATS: tokens between dots, `*` is one of them, `>` at the end is all the rest (one or more).
@@ -89,6 +103,7 @@ pub struct Routes {
 pub struct Destination {
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
+    pub after_death: AfterDeath,
 }
 
 impl Routes {
@@ -106,6 +121,12 @@ impl Routes {
         }
     }
 
+    /// What becomes of the key of a dead event with this topic.
+    pub fn after_death(&self, topic: &str) -> AfterDeath {
+        let route = self.routes.iter().find(|route| route.topic.matches(topic));
+        route.map_or(AfterDeath::Skip, |route| route.after_death)
+    }
+
     /// `None`: no route takes the topic. The event is a dead letter that says so.
     pub fn destination(&self, event: &Event) -> Option<Destination> {
         let own = || event.stream.as_deref().map(Arc::from);
@@ -113,6 +134,7 @@ impl Routes {
             return Some(Destination {
                 sink: sink.clone(),
                 stream: own(),
+                after_death: AfterDeath::Skip,
             });
         }
         let route = self
@@ -122,6 +144,7 @@ impl Routes {
         Some(Destination {
             sink: route.sink.clone(),
             stream: own().or_else(|| route.stream.clone()),
+            after_death: route.after_death,
         })
     }
 }
@@ -164,6 +187,7 @@ mod tests {
             topic: Pattern::new(topic).unwrap(),
             sink: "events".into(),
             stream: Some(stream.into()),
+            after_death: AfterDeath::Skip,
         };
         let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);
         let event = Event::new("a.b", "X", "x", "1");

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dead::fingerprint,
     event::{Lane, Seq},
+    route::AfterDeath,
 };
 
 /// One batch of results. The store writes it whole or not at all.
@@ -54,8 +55,9 @@ pub struct Delayed {
 pub struct Dead {
     pub seq: Seq,
     pub lane: Lane,
-    /// The key, when it may have events in the side table that its death sets free.
+    /// The key, when it may have events in the side table that its death sets free or keeps there.
     pub key: Option<String>,
+    pub after: AfterDeath,
     pub attempts: u32,
     pub reason: DeadReason,
     pub failure: FailedTry,
@@ -112,6 +114,11 @@ impl DeadReason {
 }
 
 impl Dead {
+    /// Whether its key waits in the side table from now on, if only for a moment.
+    pub fn holds_its_key(&self) -> bool {
+        self.after != AfterDeath::Skip
+    }
+
     /// The same for the same failure of other events.
     pub fn fingerprint(&self) -> String {
         fingerprint(self.reason, self.failure.sink.as_deref(), &self.failure.error)

@@ -116,6 +116,11 @@ pub struct Capabilities {
 /// in it until settled as published or dead, and asking again returns them again. When the last failing or held
 /// event of a key leaves, `settle` says that the key is free; while some remain, the first of them is due at once.
 ///
+/// **Deaths.** A dead event leaves the side table, and its key goes on. Where its route blocks, it stays there as long as
+/// its letter is open: events of its key before it go out, none behind it does, and the key is not free. Where the latest
+/// is enough, those in the side table behind it with its topic are dead too, all but the newest, with letters that are
+/// discarded.
+///
 /// **Lanes** are leased by the database's clock. No two relays hold a lane at once; an expired lane can be taken; taking
 /// raises the epoch. The low mark given with a heartbeat or a release is what the next holder starts from.
 ///

@@ -58,6 +58,9 @@ fn retry_or(reason: DeadReason, attempts: u32, attempts_max: u32) -> Verdict {
 
 /// The limit for one event: its own, or the policy's.
 pub fn attempts_max(policy: &RetryPolicy, retry: &pillarbox::RetryOverrides) -> u32 {
+    if policy.for_ever {
+        return u32::MAX;
+    }
     retry
         .max_attempts
         .and_then(|n| u32::try_from(n).ok())

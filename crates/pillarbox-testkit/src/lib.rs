@@ -7,5 +7,7 @@ pub mod fuzz;
 pub mod ledger;
 pub mod nats_py;
 pub mod proxy;
+pub mod schema_registry_stub;
 pub mod servers;
 pub mod torture;
+pub mod webhooks;

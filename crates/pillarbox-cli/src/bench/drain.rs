@@ -135,6 +135,7 @@ async fn pure_half(args: &Args, arena: &Arena, maker: &mut Maker, context: &Cont
     Ok(Some(rate))
 }
 
+/// Writes events to be delivered.
 pub(super) async fn load(arena: &Arena, maker: &mut Maker, events: usize, context: &Context) -> Result<()> {
     let bar = progress(context, "writing", events as u64);
     let limits = Limits::default();

@@ -7,7 +7,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 /// Makes events whose arrival can be checked: each says which of its key's events it is.
 pub(super) struct Maker {
     topic: String,
-    payload_bytes: usize,
+    /// `None`: twenty properties of a real event in place of a filling.
+    payload_bytes: Option<usize>,
     rng: StdRng,
     /// How many events each key has had.
     counts: Vec<u32>,
@@ -23,6 +24,15 @@ struct Poison {
 
 impl Maker {
     pub(super) fn new(topic: &str, keys: usize, payload_bytes: usize) -> Self {
+        Self::making(topic, keys, Some(payload_bytes))
+    }
+
+    /// Of events with twenty properties, about 500 bytes.
+    pub(super) fn rich(topic: &str, keys: usize) -> Self {
+        Self::making(topic, keys, None)
+    }
+
+    fn making(topic: &str, keys: usize, payload_bytes: Option<usize>) -> Self {
         // The same keys in the same order at every run: only the machine differs.
         Self {
             topic: topic.to_owned(),
@@ -54,9 +64,15 @@ impl Maker {
         self.counts[key] += 1;
         let number = self.made;
         self.made += 1;
-        let start = format!(r#"{{"number":{number},"key":{key},"nth":{nth},"fill":""#);
-        let fill = self.payload_bytes.saturating_sub(start.len() + 2);
-        let payload = format!("{start}{:x<fill$}\"}}", "");
+        let start = format!(r#"{{"number":{number},"key":{key},"nth":{nth},"#);
+        let payload = match self.payload_bytes {
+            Some(bytes) => {
+                let start = format!(r#"{start}"fill":""#);
+                let fill = bytes.saturating_sub(start.len() + 2);
+                format!("{start}{:x<fill$}\"}}", "")
+            }
+            None => format!("{start}{}", rich(number)),
+        };
         let topic = match &self.poison {
             Some(poison) if self.is_poisonous(key) => &poison.topic,
             _ => &self.topic,
@@ -72,6 +88,16 @@ impl Maker {
     pub(super) fn counts(&self) -> &[u32] {
         &self.counts
     }
+}
+
+/// The other properties of an order, and the end of it.
+fn rich(number: u64) -> String {
+    let total = number % 10_000;
+    format!(
+        r#""order_id":"o-{number}","customer":"Ada Lovelace","street":"12 St James's Square","city":"London","country":"GB","email":"ada@example.org","currency":"EUR","total":{total}.5,"discount":0.25,"quantity":{},"status":"placed","gift":false,"express":true,"placed_at":"2026-01-02T03:04:05Z","note":null,"stores_involved":["north","south-{}"],"tags":{{"channel":"web","campaign":"spring"}}}}"#,
+        number % 9 + 1,
+        number % 50
+    )
 }
 
 /// What a received payload says about itself.

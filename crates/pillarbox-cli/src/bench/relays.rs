@@ -4,6 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
+use serde_json::Value;
 use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -43,7 +44,17 @@ impl Relays {
         count: usize,
         lines: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Self> {
-        let configuration = arena.configuration()?;
+        Self::start_with(arena, count, lines, None)
+    }
+
+    /// The same, with these checks.
+    pub(super) fn start_with(
+        arena: &Arena,
+        count: usize,
+        lines: Option<mpsc::UnboundedSender<String>>,
+        validation: Option<&Value>,
+    ) -> Result<Self> {
+        let configuration = arena.configuration(validation)?;
         let program = std::env::current_exe().context("can't find this program to start relays")?;
         let mut running = Vec::new();
         for _ in 0..count {

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Subcommand;
+use pillarbox_relay::check::Checks;
 use serde_json::json;
 
 use crate::{
@@ -24,7 +25,8 @@ pub(crate) struct Args {
 enum Command {
     /// Say what is wrong, or print what is in force (file, environment and flags together; secrets masked)
     ///
-    /// Nothing is connected to; files that addresses name must be there. Exits 0 when the configuration is fine and 1 when it is not.
+    /// Rules are compiled and the schemas of `schema_folder` read; files that addresses name must be there; nothing is connected to.
+    /// Exits 0 when the configuration is fine and 1 when it is not.
     ///
     /// Example:
     ///   PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE=500 pillarbox --config pillarbox.yaml config check
@@ -50,7 +52,10 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<Answer> {
 
 fn check(context: &Context) -> Result<Answer> {
     let checked = config::load(&context.sources()).and_then(|loaded| {
-        config::can_be_opened(&loaded.settings()?)?;
+        let settings = loaded.settings()?;
+        config::can_be_opened(&settings)?;
+        // The schemas of a folder belong to the configuration, as far as they can be read without asking anybody.
+        Checks::new(&settings.checks.options, None)?;
         Ok(loaded)
     });
     let loaded = match checked {

@@ -1,9 +1,11 @@
-//! `pillarbox dead list|show|replay|discard`
+//! `pillarbox dead list|show|replay|discard|reprocess|test-notice`
 
 mod act;
 mod filter;
 mod list;
+mod reprocess;
 mod show;
+mod test_notice;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -34,6 +36,8 @@ enum Command {
     Show(show::Args),
     Replay(act::ReplayArgs),
     Discard(act::DiscardArgs),
+    Reprocess(reprocess::Args),
+    TestNotice(test_notice::Args),
 }
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
@@ -43,5 +47,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         Command::Show(args) => show::run(args, context).await,
         Command::Replay(args) => act::replay(args, context).await,
         Command::Discard(args) => act::discard(args, context).await,
+        Command::Reprocess(args) => reprocess::run(args, context).await,
+        Command::TestNotice(args) => test_notice::run(args, context).await,
     }
 }

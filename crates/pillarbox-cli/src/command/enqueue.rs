@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod fuzz;
-mod ndjson;
+pub(super) mod ndjson;
 
 use std::{io::Read, path::PathBuf, time::Duration};
 

@@ -23,8 +23,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     context.log("warn")?;
     let settings = context.settings()?;
     let open = open_store(&settings)?;
+    let versions = settings.checks.options.aggregate_versions.is_some();
     if args.print {
-        let sql = open.admin.migration_sql();
+        let mut sql = open.admin.migration_sql();
+        if versions {
+            sql.push('\n');
+            sql.push_str(&open.versions.index_sql());
+        }
         if context.json {
             context.print_json(&json!({ "sql": sql }))?;
         } else {
@@ -32,7 +37,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         }
         return Ok(Answer::Yes);
     }
-    let done = open.admin.migrate().await.map_err(store_error)?;
+    let mut done = open.admin.migrate().await.map_err(store_error)?;
+    if versions {
+        done.extend(open.versions.make_index().await.map_err(store_error)?);
+    }
     if context.json {
         context.print_json(&json!({ "done": done }))?;
     } else {

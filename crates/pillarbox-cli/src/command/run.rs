@@ -1,5 +1,7 @@
 //! `pillarbox run`
 
+pub(super) mod checks;
+mod notices;
 mod retention;
 mod sinks;
 mod summary;
@@ -8,7 +10,7 @@ mod wait;
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Result, anyhow};
-use pillarbox_relay::{Relay, engine::RelayError};
+use pillarbox_relay::{Options, Relay, connect::OpenStore, engine::RelayError, reprocess::Reprocessor};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -53,7 +55,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let settings = config::settings(&sources)?;
     let signals = Signals::start()?;
     let open = open_store(&settings)?;
+    let checks = checks::open(&settings, &open)?;
     let sinks = sinks::open(&settings)?;
+    let channels = notices::channels(&settings.notices.channels)?;
     let server = if args.no_http {
         None
     } else {
@@ -70,6 +74,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let migrate = args.migrate || settings.default_database;
     let ready = async {
         wait::for_store(&open, &settings, migrate, context).await?;
+        checks::index(&settings, &open, migrate, context).await?;
         Ok::<_, anyhow::Error>(sinks::streams(&settings, &sinks, args.apply_streams, context).await)
     };
     let problem = tokio::select! {
@@ -91,7 +96,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
             .map(|(name, sink)| (name.clone(), sink.sink.clone()))
             .collect(),
         routes: settings.routes.clone(),
-        options: settings.relay.clone(),
+        options: Options {
+            checks: checks.clone(),
+            ..settings.relay.clone()
+        },
     }
     .start();
     let (id, progress) = (relay.id, relay.progress.clone());
@@ -103,6 +111,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         .dead_letters
         .retention
         .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
+    let reprocessor = reprocess(&settings, &open);
+    let notifier = notices::start(&settings, channels, &open, progress.clone());
+    let reload = settings.checks.reload;
+    let fresh = checks.map(|checks| tokio::spawn(async move { checks.keep_fresh(reload).await }));
     let stop = relay.stopper();
     let mut finished = std::pin::pin!(relay.finished());
     let ended: Result<(), RelayError> = tokio::select! {
@@ -113,8 +125,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
             finished.await
         }
     };
-    if let Some(retention) = retention {
-        retention.abort();
+    for task in retention.into_iter().chain(fresh) {
+        task.abort();
+    }
+    reprocessor.cancel();
+    if let Some(notifier) = notifier {
+        notifier.stop(notices::LAST_WORDS).await;
     }
     if let Some((server, api)) = server {
         api.close();
@@ -128,6 +144,21 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         context,
     )?;
     ended.map(|()| Answer::Yes).map_err(|error| anyhow!(error))
+}
+
+/// Sends dead letters again as the schedules say, until it is cancelled.
+fn reprocess(settings: &Settings, open: &OpenStore) -> CancellationToken {
+    let stop = CancellationToken::new();
+    if !settings.reprocess.is_empty() {
+        let reprocessor = Reprocessor {
+            dead_letters: open.dead_letters.clone(),
+            schedules: open.schedules.clone(),
+            list: settings.reprocess.clone(),
+            relay: settings.relay.name.clone(),
+        };
+        tokio::spawn(reprocessor.keep(stop.clone()));
+    }
+    stop
 }
 
 fn say_started(settings: &Settings, context: &Context) {

@@ -1,7 +1,10 @@
 //! From the keys to what the relay is given, with the checks a schema can't make.
 
 mod delivery;
+mod notices;
 mod relay;
+mod reprocess;
+mod validation;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -9,10 +12,12 @@ use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
     connect::{DatabaseOptions, SinkOptions, nats_servers},
+    reprocess::Schedule,
     route::Routes,
 };
 use url::Url;
 
+use self::{notices::NoticeSettings, validation::CheckSettings};
 use super::{Loaded, schema, show::word, unknown::nearest};
 
 const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
@@ -29,6 +34,9 @@ pub(crate) struct Settings {
     pub listen: SocketAddr,
     pub health_checks: bool,
     pub dead_letters: DeadLetterSettings,
+    pub notices: NoticeSettings,
+    pub reprocess: Vec<Schedule>,
+    pub checks: CheckSettings,
 }
 
 #[derive(Clone)]
@@ -56,6 +64,9 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
     let relay = relay::options(outbox, &mut problems);
+    let notices = notices::settings(outbox, &mut problems);
+    let reprocess = reprocess::schedules(outbox, &mut problems);
+    let checks = validation::checks(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -89,17 +100,19 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         relay,
         listen: outbox.http.listen,
         health_checks: outbox.monitoring.enable_health_checks,
+        checks,
         dead_letters: DeadLetterSettings {
             retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
             replay_allowed: outbox.dlq.enable_manual_replay,
         },
+        notices,
+        reprocess,
     })
 }
 
 /// Keys whose function comes later: they are known, and only the value that says "off" is taken.
 fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
-    let (database, dlq) = (&outbox.database, &outbox.dlq);
-    let (validation, monitoring) = (&outbox.validation, &outbox.monitoring);
+    let (database, monitoring) = (&outbox.database, &outbox.monitoring);
     let later = [
         (
             "database.wal_table_name",
@@ -114,36 +127,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             "set it to false",
         ),
         (
-            "dlq.auto_dlq_after_max_retries",
-            !dlq.auto_dlq_after_max_retries,
-            "retrying for ever",
-            "set it to true",
-        ),
-        (
-            "dlq.dlq_notification_enabled",
-            dlq.dlq_notification_enabled,
-            "telling somebody of a dead letter",
-            "set it to false",
-        ),
-        (
-            "validation.enable_schema_validation",
-            validation.enable_schema_validation,
-            "checking payloads by schema",
-            "set it to false",
-        ),
-        (
-            "validation.enable_business_rule_validation",
-            validation.enable_business_rule_validation,
-            "checking payloads by rules",
-            "set it to false",
-        ),
-        (
-            "validation.schema_registry_url",
-            validation.schema_registry_url.is_some(),
-            "a schema registry",
-            "leave it out",
-        ),
-        (
             "monitoring.enable_metrics",
             monitoring.enable_metrics,
             "metrics",
@@ -155,26 +138,12 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             "metrics",
             "leave it out",
         ),
-        (
-            "monitoring.alert_on_dlq_events",
-            monitoring.alert_on_dlq_events,
-            "alerts",
-            "set it to false",
-        ),
     ];
     for (key, asked, what, instead) in later {
         if asked {
             problems.push((
                 format!("outbox.{key}"),
                 format!("{what}: this is not built yet; {instead}"),
-            ));
-        }
-    }
-    for (index, route) in outbox.routes.iter().enumerate() {
-        if route.after_death == schema::AfterDeath::Block {
-            problems.push((
-                format!("outbox.routes.{index}.after_death"),
-                "`block` is not built yet: after a death its key goes on; use `continue`".into(),
             ));
         }
     }

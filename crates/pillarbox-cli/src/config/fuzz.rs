@@ -35,6 +35,27 @@ outbox:
   retry_policy: { jitter_range: [0.5, 1.5] }
   http: { listen: "127.0.0.1:7420" }
 "#,
+    r#"
+outbox:
+  dlq:
+    dlq_notification_enabled: true
+    notifications:
+      quiet_period_seconds: 900
+      gather_ms: 2000
+      check_interval_seconds: 60
+      recovery_wait_seconds: 10
+      retry_delays_seconds: [5, 30, 120]
+      log: true
+      webhooks:
+        - { url: "https://127.0.0.1/a?b=c", secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw, timeout_seconds: 15 }
+        - { url: "http://127.0.0.1:80", secrets: ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"] }
+      commands:
+        - { command: [mail, "-s", "dead letters", ops], timeout_seconds: 30 }
+    reprocess:
+      - { name: nightly, at: "03:30", topic: "shop.>", reason: max_retries_exceeded, limit: 1000, times_max: 3 }
+      - { name: often, every_seconds: 600, event_type: Placed, fingerprint: 1f0c9a44be21, min_age_seconds: 60 }
+  monitoring: { alert_on_dlq_events: true }
+"#,
 ];
 
 const VARIABLES: &[(&str, &str)] = &[

@@ -1,9 +1,18 @@
-//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file.
+//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file and
+//! those below it.
+
+mod dlq;
+mod validation;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::{
+    dlq::{Command, Dlq, Reprocess, Webhook},
+    validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
+};
 
 /// A Pillarbox configuration file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -75,7 +84,8 @@ pub(crate) struct Route {
     /// The stream that must take the event. An event that names one itself keeps its own.
     #[serde(default)]
     pub stream: Option<String>,
-    /// What becomes of a key after one of its events died: `continue`. (`block` is not built yet.)
+    /// What becomes of a key after one of its events died: `skip` goes on with the next, `block` waits until somebody replays
+    /// or discards the dead letter, `latest` goes on with the newest that waits, for topics that tell a state.
     #[serde(default)]
     pub after_death: AfterDeath,
 }
@@ -84,8 +94,10 @@ pub(crate) struct Route {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AfterDeath {
     #[default]
-    Continue,
+    #[serde(alias = "continue")]
+    Skip,
     Block,
+    Latest,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -153,30 +165,6 @@ pub(crate) struct RetryPolicy {
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Dlq {
-    /// An event that used up its attempts is dead. (`false` is not built yet.)
-    pub auto_dlq_after_max_retries: bool,
-    /// Not built yet: leave it off.
-    pub dlq_notification_enabled: bool,
-    /// Dead letters are dropped after so many days, whether somebody looked at them or not; 0 keeps them for ever.
-    pub dlq_retention_days: u32,
-    /// Whether `pillarbox dead replay` and the HTTP API may send dead events again.
-    pub enable_manual_replay: bool,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Validation {
-    /// Not built yet: leave it off.
-    pub enable_schema_validation: bool,
-    /// Not built yet: leave it off.
-    pub enable_business_rule_validation: bool,
-    /// Not built yet: leave it out.
-    pub schema_registry_url: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
 pub(crate) struct Monitoring {
     /// Not built yet: leave it off.
     pub enable_metrics: bool,
@@ -184,7 +172,7 @@ pub(crate) struct Monitoring {
     pub metrics_prefix: String,
     /// Serve `/livez`, `/readyz` and `/healthz`.
     pub enable_health_checks: bool,
-    /// Not built yet: leave it off.
+    /// Say it in the log, as an error, when events die of a new cause; also where notifications are off.
     pub alert_on_dlq_events: bool,
 }
 
@@ -246,17 +234,6 @@ impl Default for RetryPolicy {
             default_backoff_multiplier: 2.0,
             enable_jitter: true,
             jitter_range: [0.75, 1.25],
-        }
-    }
-}
-
-impl Default for Dlq {
-    fn default() -> Self {
-        Self {
-            auto_dlq_after_max_retries: true,
-            dlq_notification_enabled: false,
-            dlq_retention_days: 30,
-            enable_manual_replay: true,
         }
     }
 }

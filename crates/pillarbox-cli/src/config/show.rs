@@ -74,6 +74,7 @@ fn mask(value: &mut Value) {
         Value::Object(map) => {
             for (key, value) in map {
                 match value {
+                    Value::Array(webhooks) if key == "webhooks" => webhooks.iter_mut().for_each(mask_webhook),
                     Value::String(url) if key == "url" || key.ends_with("_url") => *url = address(url),
                     value => mask(value),
                 }
@@ -83,6 +84,24 @@ fn mask(value: &mut Value) {
         // An address in the wrong place has its password all the same.
         Value::String(text) if text.contains("://") => *text = address(text),
         _ => {}
+    }
+}
+
+/// Everything behind the host of its address may be a token.
+fn mask_webhook(webhook: &mut Value) {
+    let Value::Object(map) = webhook else { return };
+    for (key, value) in map {
+        match (key.as_str(), value) {
+            ("url", Value::String(url)) => {
+                let origin = Url::parse(url).map(|url| url.origin().ascii_serialization());
+                *url = origin.map_or_else(|_| "***".to_owned(), |origin| origin + "/***");
+            }
+            ("secret", secret @ Value::String(_)) => *secret = "***".into(),
+            ("secrets", Value::Array(secrets)) => {
+                secrets.iter_mut().for_each(|secret| *secret = "***".into())
+            }
+            _ => {}
+        }
     }
 }
 

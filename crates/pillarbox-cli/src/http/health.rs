@@ -35,15 +35,19 @@ pub(super) async fn health(State(api): State<Arc<Api>>) -> impl IntoResponse {
         return (StatusCode::SERVICE_UNAVAILABLE, Json(waiting));
     };
     let report = progress.report();
-    let healthy = report.store_down.is_none() && report.sinks.values().all(|state| *state == SinkState::Up);
+    let healthy = report.store_down.is_none()
+        && report.schema_registry_down.is_none()
+        && report.sinks.values().all(|state| *state == SinkState::Up);
     let code = if healthy {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
     let database = report.store_down.as_deref().unwrap_or("up");
-    (
-        code,
-        Json(json!({ "healthy": healthy, "relay": "running", "database": database, "sinks": report.sinks })),
-    )
+    let mut health =
+        json!({ "healthy": healthy, "relay": "running", "database": database, "sinks": report.sinks });
+    if let Some(why) = report.schema_registry_down {
+        health["schema_registry"] = json!(why);
+    }
+    (code, Json(health))
 }

@@ -1,8 +1,10 @@
 //! What would break the promises, and must not: the real binary on real servers, killed, paused, cut off and fed with
 //! what can't be delivered. At the end of each the ledger compares what was committed with what is in the stream.
 
+mod after_death;
 mod away;
 mod bad_events;
+mod checks;
 mod dead_letters;
 mod garbage;
 mod harness;

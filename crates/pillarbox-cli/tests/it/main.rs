@@ -4,3 +4,4 @@
 
 mod commands;
 mod faults;
+mod telling;

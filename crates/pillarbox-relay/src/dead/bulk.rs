@@ -136,6 +136,7 @@ mod tests {
             fingerprint: String::new(),
             died_at: Timestamp::UNIX_EPOCH,
             state: DeadState::Open,
+            blocks_key: false,
         }
     }
 

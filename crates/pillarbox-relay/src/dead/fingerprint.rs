@@ -4,6 +4,15 @@ use pillarbox::lane::key_hash;
 
 use crate::settlement::DeadReason;
 
+/// What is written of an event that a newer one has made unnecessary; the newer one's id follows.
+pub const SUPERSEDED: &str =
+    "an earlier event of its key and topic died, and a newer one tells the latest state: superseded by";
+
+/// The group of those.
+pub fn superseded_fingerprint() -> String {
+    fingerprint(DeadReason::PermanentFailure, None, SUPERSEDED)
+}
+
 /// Twelve hexadecimal digits from the reason, the sink, and the error without what differs from event to event: numbers,
 /// ids, and what stands between double quotes.
 pub fn fingerprint(reason: DeadReason, sink: Option<&str>, error: &str) -> String {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
+use super::examine::{Examined, Examiner};
 use crate::{
     event::Seq,
     store::{HeldLane, Page, PageLimit, Reader, Store, StoreError},
@@ -20,13 +21,18 @@ const SLEEP_AFTER: Duration = Duration::from_secs(1);
 /// A reader at work. It reads a page when asked, and waits until there is one to give.
 pub(super) struct Discovery {
     requests: mpsc::Sender<PageLimit>,
-    pages: mpsc::Receiver<Result<Page, StoreError>>,
+    pages: mpsc::Receiver<Result<Examined<Page>, StoreError>>,
     asked: bool,
     task: JoinHandle<()>,
 }
 
 impl Discovery {
-    pub(super) fn start(store: Arc<dyn Store>, lanes: &[HeldLane], poll_interval_max: Duration) -> Self {
+    pub(super) fn start(
+        store: Arc<dyn Store>,
+        lanes: &[HeldLane],
+        poll_interval_max: Duration,
+        examiner: Examiner,
+    ) -> Self {
         let (requests, asked) = mpsc::channel(1);
         let (found, pages) = mpsc::channel(1);
         let reader = store.reader(lanes);
@@ -34,6 +40,7 @@ impl Discovery {
         let poll = Poll {
             store,
             reader,
+            examiner,
             poll_interval_max,
             asleep: false,
             decided: low_mark,
@@ -55,7 +62,7 @@ impl Discovery {
     }
 
     /// The page asked for. Never ends when none was.
-    pub(super) async fn next(&mut self) -> Result<Page, StoreError> {
+    pub(super) async fn next(&mut self) -> Result<Examined<Page>, StoreError> {
         match self.pages.recv().await {
             Some(page) => {
                 self.asked = false;
@@ -75,6 +82,7 @@ impl Drop for Discovery {
 struct Poll {
     store: Arc<dyn Store>,
     reader: Box<dyn Reader>,
+    examiner: Examiner,
     poll_interval_max: Duration,
     asleep: bool,
     decided: Seq,
@@ -84,20 +92,26 @@ impl Poll {
     async fn run(
         mut self,
         mut asked: mpsc::Receiver<PageLimit>,
-        found: mpsc::Sender<Result<Page, StoreError>>,
+        found: mpsc::Sender<Result<Examined<Page>, StoreError>>,
     ) {
         let mut full = true;
         while let Some(limit) = asked.recv().await {
             if !full {
                 tokio::time::sleep(BUSY_WAIT).await;
             }
-            let page = self.next(limit).await;
-            full = page.as_ref().is_ok_and(|page| page.more);
+            let page = self.examined(limit).await;
+            full = page.as_ref().is_ok_and(|page| page.found.more);
             let failed = page.is_err();
             if found.send(page).await.is_err() || failed {
                 return;
             }
         }
+    }
+
+    async fn examined(&mut self, limit: PageLimit) -> Result<Examined<Page>, StoreError> {
+        let found = self.next(limit).await?;
+        let objections = self.examiner.look(found.events.iter()).await?;
+        Ok(Examined { found, objections })
     }
 
     /// Looks until there is something to tell: events, or that the store is decided further.

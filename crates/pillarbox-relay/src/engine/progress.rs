@@ -3,14 +3,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use serde::Serialize;
 
-use crate::settlement::Settlement;
+use crate::{check::Checks, settlement::Settlement};
 
 /// Counters of one relay since its start. Cheap to read at any time.
 #[derive(Debug, Default)]
@@ -31,6 +31,8 @@ pub struct Progress {
     /// Why nothing moves, when the store is away.
     store_down: Mutex<Option<String>>,
     sinks: Mutex<BTreeMap<String, SinkState>>,
+    /// They know how their schema registry is, and how often they warned.
+    checks: Option<Arc<Checks>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,9 +59,20 @@ pub struct ProgressReport {
     pub lanes: u64,
     pub store_down: Option<String>,
     pub sinks: BTreeMap<String, SinkState>,
+    /// Failed checks that were only warned of.
+    pub warned: u64,
+    /// Why events may wait to be checked, when the schema registry is away.
+    pub schema_registry_down: Option<String>,
 }
 
 impl Progress {
+    pub(super) fn of(checks: Option<Arc<Checks>>) -> Self {
+        Self {
+            checks,
+            ..Self::default()
+        }
+    }
+
     pub fn report(&self) -> ProgressReport {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ProgressReport {
@@ -78,6 +91,8 @@ impl Progress {
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
             sinks: self.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            warned: self.checks.as_ref().map_or(0, |checks| checks.warned()),
+            schema_registry_down: self.checks.as_ref().and_then(|checks| checks.registry_down()),
         }
     }
 

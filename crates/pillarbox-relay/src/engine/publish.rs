@@ -261,7 +261,7 @@ mod tests {
     use rand::SeedableRng;
 
     use super::*;
-    use crate::{event::StoredEvent, sink::null::Null};
+    use crate::{engine::window::Way, event::StoredEvent, sink::null::Null};
 
     fn timeout() -> Outcome {
         Outcome::Failed(SinkError::new(SinkErrorKind::Timeout, "no acknowledgement").in_doubt())
@@ -277,7 +277,7 @@ mod tests {
                 created_at: Timestamp::UNIX_EPOCH,
                 event: Event::new("t.x", "X", "thing", format!("key-{seq}")),
             };
-            Entry::new(event, 0, None, Some(0))
+            Entry::new(event, Way::default(), Some(0))
         });
         let (policy, mut rng) = (RetryPolicy::default(), StdRng::seed_from_u64(1));
         let resolved = desk.resolve(batch.collect(), outcomes, &policy, &mut rng, &Progress::default());

@@ -18,6 +18,7 @@ use self::timer::Timer;
 use super::{
     Context, RelayError,
     discover::Discovery,
+    examine::{Examined, Examiner},
     lanes::{Beat, Tenancy},
     publish::Desk,
     window::{Entry, Settling, Window},
@@ -68,9 +69,9 @@ enum Done {
         settling: Settling,
         result: Result<Settled, StoreError>,
     },
-    Due(Result<Due, StoreError>),
+    Due(Result<Examined<Due>, StoreError>),
     Beat(Result<Beat, StoreError>),
-    Swept(Result<Vec<StoredEvent>, StoreError>),
+    Swept(Result<Examined<Vec<StoredEvent>>, StoreError>),
 }
 
 pub(super) struct Tenure<'a> {
@@ -111,7 +112,12 @@ impl<'a> Tenure<'a> {
             .map(|desk| desk.sink.capabilities().ordered)
             .collect();
         let low_mark = held.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
-        let discovery = Discovery::start(context.store.clone(), &held, context.options.poll_interval_max);
+        let discovery = Discovery::start(
+            context.store.clone(),
+            &held,
+            context.options.poll_interval_max,
+            Examiner::new(context.options.checks.clone()),
+        );
         let beat = Timer::new(tenancy.heartbeat_interval());
         Self {
             context,

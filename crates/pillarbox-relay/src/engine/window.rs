@@ -2,19 +2,21 @@
 //! down. Pure: no I/O, no clock, no randomness, so that a property test can drive it.
 //!
 //! Of one key at most one event (at an ordered sink: one batch's) is in flight. A key with a failing event is *blocked*: its
-//! later events are held, that is, written into the side table, until the store says that the key is free.
+//! later events are held, that is, written into the side table, until the store says that the key is free. So is one whose
+//! dead event's route wants more than going on: the store decides which of those behind it goes next, and when.
 
 mod aside;
 mod entry;
 mod key;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pillarbox::lane::key_hash;
 
-pub(super) use self::entry::{Entry, Resolution, Settling};
+pub(super) use self::entry::{Entry, Resolution, Settling, Way};
 use self::{
     aside::Aside,
     entry::Receipt,
@@ -124,6 +126,9 @@ impl Window {
     pub(super) fn admit_dead(&mut self, dead: Dead, page: Option<u64>) {
         self.events += 1;
         let key = (dead.lane, dead.key.as_deref().map_or(0, key_hash));
+        if dead.holds_its_key() {
+            self.blocked.insert(key);
+        }
         self.settling.receipts.push(Receipt {
             page,
             seq: dead.seq,
@@ -157,6 +162,11 @@ impl Window {
         } else {
             self.enqueue(entry);
         }
+    }
+
+    /// Whether this event of the side table is here.
+    pub(super) fn has_parked(&self, seq: Seq) -> bool {
+        self.parked.contains(&seq)
     }
 
     /// Up to `max` events for a sink, of keys that have nothing else in flight.
@@ -209,15 +219,14 @@ impl Window {
                         retry_in,
                     });
                 }
-                Resolution::Dead { reason, failure } => self.settling.settlement.dead.push(Dead {
-                    seq: entry.event.seq,
-                    lane: entry.event.lane,
-                    key: entry.is_parked().then(|| entry.event.event.key().to_owned()),
-                    attempts: entry.event.attempts + 1,
-                    reason,
-                    failure,
-                    tried: true,
-                }),
+                Resolution::Dead { reason, failure } => {
+                    let dead = entry.died(reason, failure);
+                    if dead.holds_its_key() {
+                        self.blocked.insert(entry.key);
+                        failed.push(entry.key);
+                    }
+                    self.settling.settlement.dead.push(dead);
+                }
             }
             self.settling.receipts.push(entry.receipt());
         }
@@ -266,14 +275,14 @@ impl Window {
 
     /// The key is free: what was to be held behind it goes on instead, still in order, as all before it is settled.
     fn unblock(&mut self, key: KeyId) {
-        // It failed again while the settlement was on its way: its failure is not written yet, so it stays blocked.
-        let fails_again = self
-            .settling
-            .settlement
-            .failed
-            .iter()
-            .any(|failed| (failed.parked.lane, key_hash(&failed.parked.key)) == key);
-        if fails_again || !self.blocked.remove(&key) {
+        // It failed again while the settlement was on its way: that is not written yet, so it stays blocked.
+        let settlement = &self.settling.settlement;
+        let failed = settlement.failed.iter().map(|failed| &failed.parked);
+        let failed = failed.map(|parked| (parked.lane, key_hash(&parked.key)));
+        let dead = settlement.dead.iter().filter(|dead| dead.holds_its_key());
+        let dead = dead.filter_map(|dead| Some((dead.lane, key_hash(dead.key.as_deref()?))));
+        let blocked_again = failed.chain(dead).any(|other| other == key);
+        if blocked_again || !self.blocked.remove(&key) {
             return;
         }
         let (now_free, still_held) = self

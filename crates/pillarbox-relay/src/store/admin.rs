@@ -7,7 +7,7 @@ use pillarbox::{Enqueued, Event, Limits};
 use serde::Serialize;
 
 use super::{StoreError, StoreErrorKind};
-use crate::event::StoredEvent;
+use crate::event::{Seq, StoredEvent};
 
 /// How an outbox stands. Counting costs what is unsettled, not what was ever delivered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -59,6 +59,11 @@ pub trait Admin: Send + Sync + 'static {
     async fn migrate(&self) -> Result<Vec<String>, StoreError>;
 
     async fn status(&self) -> Result<StoreStatus, StoreError>;
+
+    /// Nothing up to here is pending: where a look at all pending events may begin.
+    async fn low_mark(&self) -> Result<Seq, StoreError> {
+        Ok(0)
+    }
 
     /// The latest committed events, at most `count`, in the order of their seq. A row that can't be
     /// read, or has a payload over [`RECENT_PAYLOAD_BYTES_MAX`], is left out.

@@ -6,6 +6,7 @@
 mod admin;
 mod ledger;
 mod side_table;
+mod versions;
 mod world;
 
 use std::{
@@ -68,6 +69,18 @@ impl MemoryStore {
     /// Every row that was committed, by seq.
     pub fn rows(&self) -> Vec<Row> {
         self.lock().rows()
+    }
+
+    /// The dead events that keep their keys waiting, by seq.
+    pub fn blocking(&self) -> Vec<Seq> {
+        let world = self.lock();
+        let blocked = world.parked.iter().filter(|(_, row)| row.blocked);
+        blocked.map(|(seq, _)| *seq).collect()
+    }
+
+    /// A person has looked at a dead event: its key goes on.
+    pub fn discard(&self, seq: Seq) {
+        self.lock().discard(seq);
     }
 
     /// Makes a stored payload unreadable.

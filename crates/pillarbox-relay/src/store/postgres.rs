@@ -11,13 +11,16 @@ mod discover;
 mod error;
 mod lanes;
 mod marks;
+mod notices;
 mod notify;
 mod park;
+mod reprocess;
 mod row;
 mod schema;
 mod seq_range;
 mod settle;
 mod snapshot;
+mod versions;
 
 #[doc(hidden)]
 pub use self::{

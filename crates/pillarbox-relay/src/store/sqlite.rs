@@ -6,14 +6,18 @@
 //! on.
 
 mod admin;
+mod after_death;
 mod connection;
 mod dead;
 mod discover;
 mod lanes;
+mod notices;
 mod park;
+mod reprocess;
 mod row;
 mod settle;
 mod statements;
+mod versions;
 mod wake;
 
 use std::{sync::Arc, time::Duration};

@@ -5,6 +5,8 @@
 mod engine;
 mod memory;
 mod postgres;
+mod registry;
 mod simulation;
 mod sinks;
 mod sqlite;
+mod versions;

@@ -41,6 +41,14 @@ impl StoreHarness for Harness {
         None
     }
 
+    fn notices(&self) -> Option<Arc<dyn pillarbox_relay::notice::Notices>> {
+        None
+    }
+
+    fn schedules(&self) -> Option<Arc<dyn pillarbox_relay::reprocess::Schedules>> {
+        None
+    }
+
     async fn begin(&self) -> Box<dyn OpenTransaction> {
         Box::new(Open(self.0.begin()))
     }

@@ -3,6 +3,7 @@
 //! `PILLARBOX_SEED=… cargo test -p pillarbox-relay --test it simulation` runs that one again.
 
 pub(crate) mod broker;
+mod operator;
 mod oracle;
 mod workload;
 
@@ -15,7 +16,7 @@ use std::{
 use pillarbox_relay::{
     Options, Relay, RelayHandle, Sink,
     retry::RetryPolicy,
-    route::{Pattern, Route, Routes},
+    route::{AfterDeath, Pattern, Route, Routes},
     store::memory::{MemoryStore, Status},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -73,6 +74,7 @@ fn history(seed: u64) {
         let far = near.beside(&mut rng);
         let brokers = [near, far];
         let workload = tokio::spawn(workload::run(store.clone(), StdRng::seed_from_u64(rng.random())));
+        let operator = operator::Operator::start(&store, &brokers[0], StdRng::seed_from_u64(rng.random()));
         trouble(&store, &brokers, &mut rng).await;
         let rolled_back = workload.await.unwrap();
         let relay = start(&store, &brokers, &mut rng);
@@ -82,6 +84,8 @@ fn history(seed: u64) {
             rows: store.rows(),
             seen: brokers[0].stored(),
             rolled_back,
+            discarded: operator.stop(),
+            blocking: store.blocking(),
         }
         .check();
     });
@@ -89,15 +93,21 @@ fn history(seed: u64) {
 
 fn start(store: &MemoryStore, brokers: &[Broker; 2], rng: &mut StdRng) -> RelayHandle {
     let [near, far] = brokers.clone().map(|broker| Arc::new(broker) as Arc<dyn Sink>);
-    let route = |topic: &str, sink: &str| Route {
+    let route = |topic: &str, sink: &str, after_death: AfterDeath| Route {
         topic: Pattern::new(topic).unwrap(),
         sink: sink.into(),
         stream: None,
+        after_death,
     };
     Relay {
         store: Arc::new(store.clone()),
         sinks: BTreeMap::from([("near".into(), near), ("far".into(), far)]),
-        routes: Routes::new(vec![route("near.>", "near"), route("far.>", "far")]),
+        routes: Routes::new(vec![
+            route("near.strict", "near", AfterDeath::Block),
+            route("far.state", "far", AfterDeath::Latest),
+            route("near.>", "near", AfterDeath::Skip),
+            route("far.>", "far", AfterDeath::Skip),
+        ]),
         options: Options {
             batch_events_max: rng.random_range(1..12),
             publishers_max: rng.random_range(1..5),

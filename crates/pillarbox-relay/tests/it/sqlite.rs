@@ -249,6 +249,34 @@ async fn an_outbox_of_an_earlier_version_is_left_as_it_is() {
     assert!(store.check().await.is_err(), "the version was not written over");
 }
 
+/// Version 2 differed in the side table alone.
+#[tokio::test]
+async fn an_outbox_of_version_2_is_brought_up_to_date() {
+    let harness = SqliteHarness::new().await;
+    let run = async |statement: &'static str| sqlx::query(statement).execute(&harness.application).await;
+    for statement in [
+        "drop table outbox_events_parked",
+        "create table outbox_events_parked (seq integer primary key, lane integer not null, key text not null,
+         state text not null check (state in ('failed', 'held', 'delayed')), due_at integer,
+         failures text not null default '[]') strict",
+        "insert into outbox_events_parked (seq, lane, key, state) values (1, 7, 'a', 'held')",
+        "update outbox_events_meta set value = '2' where name = 'schema_version'",
+    ] {
+        run(statement).await.unwrap();
+    }
+    let (store, admin) = (&harness.store.store, &harness.store.admin);
+    assert_eq!(store.check().await.unwrap_err().kind, StoreErrorKind::NotMigrated);
+    let done = admin.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 2"), "{done:?}");
+    store.check().await.unwrap();
+    let blocked = run("update outbox_events_parked set state = 'blocked'").await;
+    assert_eq!(blocked.unwrap().rows_affected(), 1, "what waited still waits");
+    run("drop index outbox_events_parked_key")
+        .await
+        .expect("its indexes are there");
+    assert!(admin.migrate().await.unwrap()[0].contains("up to date"));
+}
+
 fn open(url: &str) -> Arc<dyn Store> {
     connect::store(&DatabaseOptions::new(url)).unwrap().store
 }

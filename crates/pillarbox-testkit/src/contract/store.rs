@@ -9,6 +9,8 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod administration;
+pub mod blocking;
+pub mod delivering;
 pub mod discovery;
 pub mod dying;
 pub mod enqueueing;
@@ -17,8 +19,10 @@ pub mod limits;
 pub mod parking;
 pub mod recovering;
 pub mod releasing;
+pub mod reprocessing;
 pub mod scene;
 pub mod settling;
+pub mod telling;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -26,6 +30,8 @@ use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use pillarbox_relay::{
     dead::DeadLetters,
+    notice::Notices,
+    reprocess::Schedules,
     store::{Admin, Store},
 };
 use uuid::Uuid;
@@ -42,6 +48,12 @@ pub trait StoreHarness: Send + Sync {
 
     /// `None`: nobody looks at this store's dead letters.
     fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>>;
+
+    /// `None` where there are no dead letters to tell of.
+    fn notices(&self) -> Option<Arc<dyn Notices>>;
+
+    /// `None` where there are no dead letters to send again.
+    fn schedules(&self) -> Option<Arc<dyn Schedules>>;
 
     /// A transaction of the application's.
     async fn begin(&self) -> Box<dyn OpenTransaction>;
@@ -155,6 +167,13 @@ fn list() -> Vec<(&'static str, Check)> {
         releasing::a_death_frees_the_key_too,
         releasing::an_earlier_event_that_comes_late_goes_first,
         releasing::a_head_that_fails_again_keeps_the_others_waiting,
+        blocking::a_blocked_key_waits,
+        blocking::a_blocked_event_stops_only_what_is_behind_it,
+        blocking::a_discarded_letter_lets_its_key_go_on,
+        blocking::a_replayed_blocked_event_goes_first,
+        blocking::a_letter_that_blocks_its_key_does_not_expire,
+        blocking::where_the_latest_is_enough_the_older_are_discarded,
+        blocking::the_latest_alone_stays,
         dying::a_dead_letter_tells_everything,
         dying::only_the_latest_failures_are_kept,
         dying::what_died_untried_has_no_failure,
@@ -169,6 +188,18 @@ fn list() -> Vec<(&'static str, Check)> {
         recovering::settling_a_death_again_opens_no_letter,
         recovering::an_action_takes_the_oldest_up_to_its_limit,
         recovering::old_letters_expire,
+        telling::what_is_open_is_counted_by_its_cause,
+        telling::one_relay_tells,
+        telling::what_was_told_is_remembered,
+        delivering::a_delivery_is_nobody_elses_until_its_lease_ends,
+        delivering::a_failed_delivery_comes_again_later_or_never,
+        delivering::a_later_notice_waits_for_an_earlier_one,
+        telling::an_outcome_counts_what_became_of_the_letters,
+        telling::a_replayed_event_that_still_waits_is_no_recovery,
+        telling::what_is_over_is_forgotten,
+        reprocessing::one_relay_runs_a_schedule,
+        reprocessing::only_what_may_be_replayed_is_a_candidate,
+        reprocessing::a_letter_is_a_candidate_so_many_times,
         lanes::no_two_relays_hold_a_lane,
         lanes::relays_taking_at_the_same_time_never_overlap,
         lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,

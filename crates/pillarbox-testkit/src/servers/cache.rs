@@ -11,6 +11,7 @@ pub(crate) const NATS_SERVER: &str = "2.15.1";
 /// Debian 12's.
 pub(crate) const NATS_SERVER_OLD: &str = "2.9.10";
 pub(crate) const NATS_PY: &str = "2.16.0";
+pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
 pub(crate) const POSTGRES: [(u32, &str); 3] = [
     (16, "16.14.0-beta.17"),
     (17, "17.10.0-beta.17"),
@@ -61,4 +62,13 @@ pub(crate) fn old_nats_server() -> PathBuf {
 
 pub(crate) fn python() -> PathBuf {
     python_environment().join("bin/python")
+}
+
+/// A Python environment by itself, so that a new version of one package leaves the other alone.
+pub(crate) fn webhooks_environment() -> PathBuf {
+    folder().join(format!("python-standardwebhooks-{STANDARD_WEBHOOKS}"))
+}
+
+pub(crate) fn webhooks_python() -> PathBuf {
+    webhooks_environment().join("bin/python")
 }

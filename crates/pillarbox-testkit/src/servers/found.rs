@@ -60,6 +60,15 @@ pub fn python() -> Option<PathBuf> {
         .or_else(|| skip("nats-py"))
 }
 
+/// A Python interpreter that can import the reference implementation of Standard Webhooks.
+pub fn webhooks_python() -> Option<PathBuf> {
+    [named("PILLARBOX_WEBHOOKS_PYTHON"), Some(cache::webhooks_python())]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
+        .or_else(|| skip("standardwebhooks"))
+}
+
 fn executable(variable: &str, usual: Option<PathBuf>, program: &str) -> Option<PathBuf> {
     let on_path = env::var_os("PATH")
         .map(|path| {

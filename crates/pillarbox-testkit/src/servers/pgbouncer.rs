@@ -55,12 +55,14 @@ impl Pgbouncer {
     }
 }
 
+/// Each test's database has connections of its own behind the pooler: those of tests that are over must go, or the server
+/// runs out of them.
 fn configuration(behind: u16, port: u16, folder: &str) -> String {
     format!(
         "[databases]\n* = host=127.0.0.1 port={behind}\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
          auth_type = trust\nauth_file = {folder}/users\npool_mode = transaction\n\
-         max_client_conn = 200\ndefault_pool_size = 20\n\
+         max_client_conn = 200\ndefault_pool_size = 20\nserver_idle_timeout = 5\n\
          ignore_startup_parameters = extra_float_digits\n"
     )
 }

@@ -20,6 +20,8 @@ use crate::output::{Answer, Context, open_store, progress, store_error, tell};
 ///   pillarbox dead replay --fingerprint 1f0c9a44be21 --dry-run
 ///   pillarbox dead replay --topic 'shop.order.>' --why "the stream was full"
 ///
+/// To have it done on a schedule, see `outbox.dlq.reprocess` and `pillarbox dead reprocess`.
+///
 /// Exits 1 when nothing matches.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -217,7 +219,7 @@ fn confirmed(deed: &Deed, count: u64) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn this_user() -> String {
+pub(super) fn this_user() -> String {
     ["USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))

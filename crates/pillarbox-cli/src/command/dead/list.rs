@@ -75,6 +75,7 @@ fn print_groups(groups: &[DeadGroup], context: &Context) -> Result<()> {
         "KEYS",
         "TOPICS",
         "LAST",
+        "TOLD",
         "REASON",
         "ERROR",
     ]);
@@ -85,6 +86,7 @@ fn print_groups(groups: &[DeadGroup], context: &Context) -> Result<()> {
             group.keys.to_string(),
             group.topics.to_string(),
             ago(group.last_died_at),
+            group.told_at.map_or_else(|| "-".into(), ago),
             group.reason.as_str().to_owned(),
             first_line(&group.error),
         ]);
@@ -107,11 +109,19 @@ fn print_letters(letters: &[DeadLetter], context: &Context) -> Result<()> {
             letter.topic.clone(),
             letter.key.clone(),
             letter.reason.as_str().to_owned(),
-            letter.state.as_str().to_owned(),
+            state(letter, context),
             first_line(&letter.error),
         ]);
     }
     context.print(&rows.trim_fmt())
+}
+
+/// With whether its key waits for it.
+fn state(letter: &DeadLetter, context: &Context) -> String {
+    match letter.blocks_key {
+        true => context.bad("open, blocks its key"),
+        false => letter.state.as_str().to_owned(),
+    }
 }
 
 fn ago(at: Timestamp) -> String {

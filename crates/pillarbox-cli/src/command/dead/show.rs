@@ -38,13 +38,17 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
 
 fn print(details: &DeadDetails, context: &Context) -> Result<()> {
     let letter = &details.letter;
+    let waits = match letter.blocks_key {
+        true => "; later events of its key wait until it is replayed or discarded",
+        false => "",
+    };
     let mut fields = table(&[]);
     for (name, value) in [
         ("id", letter.id.to_string()),
         ("topic", letter.topic.clone()),
         ("type", letter.event_type.clone()),
         ("key", letter.key.clone()),
-        ("state", letter.state.as_str().to_owned()),
+        ("state", format!("{}{waits}", letter.state.as_str())),
         ("died", letter.died_at.to_string()),
         ("reason", context.bad(letter.reason.as_str())),
         ("error", letter.error.clone()),

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use pillarbox::{Event, Limits};
 
 use super::Given;
@@ -12,42 +12,75 @@ const LINE_OVERHEAD_BYTES_MAX: usize = 64 * 1024;
 /// One transaction, held in memory until it is written.
 const INPUT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-pub(super) fn read(mut input: impl BufRead, limits: &Limits) -> Result<Given> {
-    let line_bytes_max = limits.payload_bytes_max + LINE_OVERHEAD_BYTES_MAX;
+pub(super) fn read(input: impl BufRead, limits: &Limits) -> Result<Given> {
+    let mut lines = Lines::new(input, limits);
     let mut given = Given {
         events: Vec::new(),
         lines: Vec::new(),
     };
-    let (mut line, mut number, mut total) = (Vec::new(), 0, 0);
-    loop {
-        line.clear();
-        number += 1;
-        let read = input
-            .by_ref()
-            .take(line_bytes_max as u64 + 1)
-            .read_until(b'\n', &mut line)
-            .context("can't read stdin")?;
-        if read == 0 {
-            return Ok(given);
-        }
-        if line.len() > line_bytes_max && line.last() != Some(&b'\n') {
-            bail!("line {number} is longer than {line_bytes_max} bytes. Nothing was written");
-        }
-        total += read;
-        if total > INPUT_BYTES_MAX {
+    while let Some((line, event)) = lines.next().map_err(nothing_written)? {
+        if lines.bytes > INPUT_BYTES_MAX {
             bail!(
-                "line {number}: that is more than {INPUT_BYTES_MAX} bytes for one transaction. Nothing was written; split the input"
+                "line {line}: that is more than {INPUT_BYTES_MAX} bytes for one transaction. Nothing was written; split the input"
             );
         }
-        if line.trim_ascii().is_empty() {
-            continue;
+        given.events.push(event);
+        given.lines.push(line);
+    }
+    Ok(given)
+}
+
+fn nothing_written(error: anyhow::Error) -> anyhow::Error {
+    anyhow!("{error:#}. Nothing was written")
+}
+
+/// The events of an input, one at a time.
+pub(in crate::command) struct Lines<R> {
+    input: R,
+    line_bytes_max: usize,
+    line: Vec<u8>,
+    number: usize,
+    /// Read so far.
+    bytes: usize,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(in crate::command) fn new(input: R, limits: &Limits) -> Self {
+        Self {
+            input,
+            line_bytes_max: limits.payload_bytes_max + LINE_OVERHEAD_BYTES_MAX,
+            line: Vec::new(),
+            number: 0,
+            bytes: 0,
         }
-        match serde_json::from_slice::<Event>(&line) {
-            Ok(event) => {
-                given.events.push(event);
-                given.lines.push(number);
+    }
+
+    /// The next event and its line's number, counting from 1. Empty lines are passed over.
+    pub(in crate::command) fn next(&mut self) -> Result<Option<(usize, Event)>> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            let read = self
+                .input
+                .by_ref()
+                .take(self.line_bytes_max as u64 + 1)
+                .read_until(b'\n', &mut self.line)
+                .context("can't read the input")?;
+            if read == 0 {
+                return Ok(None);
             }
-            Err(error) => bail!("line {number}: {}. Nothing was written", without_position(&error)),
+            let (number, max) = (self.number, self.line_bytes_max);
+            if self.line.len() > max && self.line.last() != Some(&b'\n') {
+                bail!("line {number} is longer than {max} bytes");
+            }
+            self.bytes += read;
+            if self.line.trim_ascii().is_empty() {
+                continue;
+            }
+            return match serde_json::from_slice::<Event>(&self.line) {
+                Ok(event) => Ok(Some((number, event))),
+                Err(error) => bail!("line {number}: {}", without_position(&error)),
+            };
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pillarbox_relay::{
     connect::SinkOptions,
-    route::{Pattern, Route, Routes},
+    route::{AfterDeath, Pattern, Route, Routes},
     sink::{self, StreamSpec},
 };
 
@@ -64,6 +64,11 @@ pub(super) fn routes(
                 topic,
                 sink: route.sink.as_str().into(),
                 stream: route.stream.as_deref().map(Arc::from),
+                after_death: match route.after_death {
+                    schema::AfterDeath::Skip => AfterDeath::Skip,
+                    schema::AfterDeath::Block => AfterDeath::Block,
+                    schema::AfterDeath::Latest => AfterDeath::Latest,
+                },
             }),
             Err(error) => problems.push((key("topic"), quoting(&route.topic, &error))),
         }

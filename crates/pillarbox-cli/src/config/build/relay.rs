@@ -82,6 +82,7 @@ pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
         lease: Duration::from_millis(publisher.lease_ms),
         retry: RetryPolicy {
             attempts_max: retry.default_max_attempts,
+            for_ever: !outbox.dlq.auto_dlq_after_max_retries,
             base_delay: Duration::from_millis(retry.default_base_delay_ms),
             max_delay: Duration::from_millis(retry.default_max_delay_ms),
             multiplier: retry.default_backoff_multiplier,

@@ -40,6 +40,8 @@ pub(super) struct Config {
     /// YAML lists in one line.
     pub routes: String,
     pub streams: String,
+    /// A YAML map in one line.
+    pub validation: String,
 }
 
 impl Config {
@@ -54,6 +56,7 @@ impl Config {
             far: None,
             routes: format!("[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}]"),
             streams: format!("[{{ name: {STREAM}, subjects: ['orders.>'] }}]"),
+            validation: "{}".into(),
         }
     }
 
@@ -65,7 +68,7 @@ impl Config {
         format!(
             "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
              routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {} }}\n  \
-             retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n",
+             retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n",
             self.database,
             self.pooler,
             self.nats,
@@ -74,7 +77,8 @@ impl Config {
             self.routes,
             self.streams,
             self.lease_ms,
-            self.window_events_max
+            self.window_events_max,
+            self.validation
         )
     }
 }

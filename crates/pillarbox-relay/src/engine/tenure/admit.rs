@@ -1,17 +1,31 @@
 //! Into the window: pages of discovery, due events of the side table, rows that can't be read.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use rand::RngExt;
 use tokio::time::Instant;
 
-use super::{super::window::Entry, DUE_INTERVAL, Tenure};
+use super::{
+    super::{
+        examine::{Examined, Objection},
+        window::Entry,
+    },
+    DUE_INTERVAL, Tenure,
+};
 use crate::{
     event::{StoredEvent, Unreadable},
+    route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry},
     store::{Due, Page},
 };
 
 impl Tenure<'_> {
-    pub(super) fn admit_page(&mut self, page: Page) {
+    pub(super) fn admit_page(&mut self, page: Examined<Page>) {
+        let Examined {
+            found: page,
+            mut objections,
+        } = page;
         let seqs = page
             .events
             .iter()
@@ -23,38 +37,75 @@ impl Tenure<'_> {
             .read(page.events.len() + page.unreadable.len());
         let now = Timestamp::now();
         for event in page.events {
-            self.admit(event, number, now);
+            let objection = objections.remove(&event.seq);
+            self.admit(event, objection, number, now);
         }
         self.admit_unreadable(page.unreadable, Some(number));
     }
 
-    fn admit(&mut self, event: StoredEvent, page: u64, now: Timestamp) {
-        let Some((sink, stream)) = self.context.destination(&event) else {
+    fn admit(&mut self, event: StoredEvent, objection: Option<Objection>, page: u64, now: Timestamp) {
+        let Some(way) = self.context.way(&event) else {
             let dead = self.no_route(&event, None);
             self.window.admit_dead(dead, Some(page));
             return;
         };
+        if let Some(Objection::Reject { error }) = objection {
+            let dead = self.rejected(&event, way.after_death, error);
+            self.window.admit_dead(dead, Some(page));
+            return;
+        }
         let later = event.event.available_at.filter(|&at| at > now);
-        let entry = Entry::new(event, sink, stream, Some(page));
-        match later {
-            Some(available_at) => self.window.admit_delayed(entry, available_at),
-            None => self.window.admit(entry),
+        let entry = Entry::new(event, way, Some(page));
+        match (later, objection) {
+            // It is looked at again when its time has come.
+            (Some(available_at), _) => self.window.admit_delayed(entry, available_at),
+            (None, Some(Objection::Wait { error, retry_in })) => {
+                self.admit_waiting(entry, false, error, retry_in)
+            }
+            (None, _) => self.window.admit(entry),
         }
     }
 
-    pub(super) fn admit_due(&mut self, due: Due) {
+    pub(super) fn admit_due(&mut self, due: Examined<Due>) {
+        let Examined {
+            found: due,
+            mut objections,
+        } = due;
         let brought = !due.events.is_empty();
+        let mut waiting = None;
         for due in due.events {
-            match self.context.destination(&due.event) {
-                Some((sink, stream)) => {
-                    self.window
-                        .admit_parked(Entry::new(due.event, sink, stream, None), due.delayed);
-                }
-                None => {
-                    let key = due.event.event.key().to_owned();
-                    let dead = self.no_route(&due.event, Some(key));
+            let key = (due.event.lane, due.event.event.key().to_owned());
+            // Behind one of its key that waits: the store brings it again, when that one has gone. And what is in the
+            // window already passed the checks as they were then.
+            let behind = !due.delayed && waiting.as_ref() == Some(&key);
+            if behind || self.window.has_parked(due.event.seq) {
+                continue;
+            }
+            let objection = objections.remove(&due.event.seq);
+            let Some(way) = self.context.way(&due.event) else {
+                let dead = self.no_route(&due.event, Some(key.1));
+                self.window.admit_dead(dead, None);
+                continue;
+            };
+            match objection {
+                Some(Objection::Reject { error }) => {
+                    let mut dead = self.rejected(&due.event, way.after_death, error);
+                    dead.key = Some(key.1.clone());
+                    if dead.holds_its_key() {
+                        waiting = Some(key);
+                    }
                     self.window.admit_dead(dead, None);
                 }
+                Some(Objection::Wait { error, retry_in }) => {
+                    if !due.delayed {
+                        waiting = Some(key);
+                    }
+                    let entry = Entry::new(due.event, way, None);
+                    self.admit_waiting(entry, due.delayed, error, retry_in);
+                }
+                None => self
+                    .window
+                    .admit_parked(Entry::new(due.event, way, None), due.delayed),
             }
         }
         self.admit_unreadable(due.unreadable, None);
@@ -73,10 +124,17 @@ impl Tenure<'_> {
                 problem = row.problem,
                 "a stored event can't be read: dead letter"
             );
+            // Only a route that holds the key needs to know it: the side table does as well.
+            let after = row
+                .topic
+                .as_ref()
+                .map_or(AfterDeath::Skip, |topic| self.context.routes.after_death(topic));
+            let key = row.key.filter(|_| after != AfterDeath::Skip);
             let dead = Dead {
                 seq: row.seq,
                 lane: row.lane,
-                key: None,
+                after: if key.is_some() { after } else { AfterDeath::Skip },
+                key,
                 attempts: 0,
                 reason: DeadReason::PoisonMessage,
                 failure: self.untried(row.problem),
@@ -87,8 +145,10 @@ impl Tenure<'_> {
     }
 
     /// Events that discovery should have brought: delivered all the same, and told, as it should never happen.
-    pub(super) fn admit_missed(&mut self, missed: Vec<StoredEvent>) {
+    pub(super) fn admit_missed(&mut self, missed: Examined<Vec<StoredEvent>>) {
+        let objections = missed.objections;
         let missed: Vec<StoredEvent> = missed
+            .found
             .into_iter()
             .filter(|event| !self.window.may_hold(event.seq))
             .collect();
@@ -101,11 +161,33 @@ impl Tenure<'_> {
         );
         self.context.progress.swept(missed.len());
         let decided = self.window.decided().0;
-        self.admit_page(Page {
+        let found = Page {
             events: missed,
             decided,
             ..Page::default()
-        });
+        };
+        self.admit_page(Examined { found, objections });
+    }
+
+    /// An event that can't be checked now. No attempt is counted: it is not its fault.
+    fn admit_waiting(&mut self, entry: Entry, delayed: bool, error: String, retry_in: Duration) {
+        // Those that began to wait together need not come back together.
+        let retry_in = retry_in.mul_f64(self.rng.random_range(0.75..1.25));
+        let failure = self.untried(error);
+        self.window.admit_waiting(entry, delayed, failure, retry_in);
+    }
+
+    fn rejected(&self, event: &StoredEvent, after: AfterDeath, error: String) -> Dead {
+        Dead {
+            seq: event.seq,
+            lane: event.lane,
+            key: (after != AfterDeath::Skip).then(|| event.event.key().to_owned()),
+            after,
+            attempts: event.attempts,
+            reason: DeadReason::SchemaValidationFailed,
+            failure: self.untried(error),
+            tried: false,
+        }
     }
 
     fn no_route(&self, event: &StoredEvent, key: Option<String>) -> Dead {
@@ -117,6 +199,7 @@ impl Tenure<'_> {
             seq: event.seq,
             lane: event.lane,
             key,
+            after: AfterDeath::Skip,
             attempts: event.attempts,
             reason: DeadReason::PermanentFailure,
             failure: self.untried(error),

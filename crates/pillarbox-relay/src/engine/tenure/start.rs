@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    super::{publish, publish::Desk, sweep},
+    super::{examine, examine::Examined, publish, publish::Desk, sweep},
     Done, End, SETTLE_EVENTS, SETTLE_LINGER, Tenure,
 };
 use crate::store::PageLimit;
@@ -171,8 +171,16 @@ impl Tenure<'_> {
             self.held.clone(),
             self.limit(room_bytes),
         );
-        self.jobs
-            .spawn(async move { Done::Due(store.due(&held, limit).await) });
+        let checks = self.context.options.checks.clone();
+        self.jobs.spawn(async move {
+            let due = async {
+                let found = store.due(&held, limit).await?;
+                let events = found.events.iter().map(|due| &due.event);
+                let objections = examine::again(checks.as_ref(), events).await?;
+                Ok(Examined { found, objections })
+            };
+            Done::Due(due.await)
+        });
     }
 
     fn start_sweep(&mut self) {
@@ -188,8 +196,15 @@ impl Tenure<'_> {
                 self.context.store.clone(),
                 self.limit(self.context.options.window_bytes_max / 4),
             );
-            self.jobs
-                .spawn(async move { Done::Swept(sweep::missed(store, &lanes, limit, decided, known).await) });
+            let checks = self.context.options.checks.clone();
+            self.jobs.spawn(async move {
+                let swept = async {
+                    let found = sweep::missed(store, &lanes, limit, decided, known).await?;
+                    let objections = examine::again(checks.as_ref(), found.iter()).await?;
+                    Ok(Examined { found, objections })
+                };
+                Done::Swept(swept.await)
+            });
         }
     }
 

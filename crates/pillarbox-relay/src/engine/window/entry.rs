@@ -7,8 +7,18 @@ use pillarbox::lane::key_hash;
 use super::key::KeyId;
 use crate::{
     event::{Seq, StoredEvent},
-    settlement::{DeadReason, FailedTry, Parked, Settlement},
+    route::AfterDeath,
+    settlement::{Dead, DeadReason, FailedTry, Parked, Settlement},
 };
+
+/// What the routes say of an event.
+#[derive(Debug, Clone, Default)]
+pub(in crate::engine) struct Way {
+    /// Index of the sink.
+    pub(in crate::engine) sink: usize,
+    pub(in crate::engine) stream: Option<Arc<str>>,
+    pub(in crate::engine) after_death: AfterDeath,
+}
 
 /// An event in the window.
 #[derive(Debug, Clone)]
@@ -17,6 +27,7 @@ pub(in crate::engine) struct Entry {
     /// Index of the sink it goes to.
     pub(in crate::engine) sink: usize,
     pub(in crate::engine) stream: Option<Arc<str>>,
+    pub(super) after_death: AfterDeath,
     pub(super) key: KeyId,
     /// The page it came with; `None` for one from the side table.
     pub(super) page: Option<u64>,
@@ -55,17 +66,13 @@ pub(in crate::engine) struct Settling {
 }
 
 impl Entry {
-    pub(in crate::engine) fn new(
-        event: StoredEvent,
-        sink: usize,
-        stream: Option<Arc<str>>,
-        page: Option<u64>,
-    ) -> Self {
+    pub(in crate::engine) fn new(event: StoredEvent, way: Way, page: Option<u64>) -> Self {
         let key = (event.lane, key_hash(event.event.key()));
         Self {
             event: Arc::new(event),
-            sink,
-            stream,
+            sink: way.sink,
+            stream: way.stream,
+            after_death: way.after_death,
             key,
             page,
         }
@@ -81,6 +88,21 @@ impl Entry {
             seq: self.event.seq,
             key: self.key,
             bytes: self.event.bytes(),
+        }
+    }
+
+    /// What is written down when it dies of this try.
+    pub(super) fn died(&self, reason: DeadReason, failure: FailedTry) -> Dead {
+        let tells_key = self.is_parked() || self.after_death != AfterDeath::Skip;
+        Dead {
+            seq: self.event.seq,
+            lane: self.event.lane,
+            key: tells_key.then(|| self.event.event.key().to_owned()),
+            after: self.after_death,
+            attempts: self.event.attempts + 1,
+            reason,
+            failure,
+            tried: true,
         }
     }
 

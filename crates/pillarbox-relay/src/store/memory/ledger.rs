@@ -9,8 +9,10 @@ use super::{
     world::{ParkedRow, Row, Status, World},
 };
 use crate::{
+    dead::SUPERSEDED,
     event::{Lane, Seq},
-    settlement::{Parked, Settlement},
+    route::AfterDeath,
+    settlement::{DeadReason, Parked, Settlement},
 };
 
 type Keys = BTreeSet<(Lane, String)>;
@@ -58,6 +60,11 @@ impl World {
             }
             // A row that could not be read dies without telling its key: the side table knows it.
             touched.extend(self.unpark(dead.seq));
+            match dead.after {
+                AfterDeath::Skip => {}
+                AfterDeath::Block => self.block(dead.seq),
+                AfterDeath::Latest => self.supersede(dead.seq),
+            }
         }
         Ok(Settled {
             free: self.release(touched),
@@ -105,8 +112,52 @@ impl World {
             key: parked.key.clone(),
             due_at,
             delayed,
+            blocked: false,
         };
         self.parked.insert(parked.seq, row);
+    }
+
+    /// The dead event stays in its key's way.
+    fn block(&mut self, seq: Seq) {
+        let Some(row) = self.rows.get(&seq).filter(|row| row.status == Status::Dead) else {
+            return;
+        };
+        let blocked = ParkedRow {
+            lane: row.stored.lane,
+            key: row.stored.event.key().to_owned(),
+            due_at: None,
+            delayed: false,
+            blocked: true,
+        };
+        self.parked.insert(seq, blocked);
+    }
+
+    /// Of what waits behind a dead event and has its topic, only the newest is left.
+    fn supersede(&mut self, seq: Seq) {
+        let Some(died) = self.rows.get(&seq).map(|row| row.stored.clone()) else {
+            return;
+        };
+        let waiting = self.parked.range(seq + 1..).filter(|(behind, row)| {
+            let same = row.lane == died.lane && row.key == died.event.key();
+            same && !row.delayed && !row.blocked && self.rows[behind].stored.event.topic == died.event.topic
+        });
+        let mut older: Vec<Seq> = waiting.map(|(seq, _)| *seq).collect();
+        older.pop();
+        for seq in older {
+            self.parked.remove(&seq);
+            if let Some(row) = self.mark(seq, Status::Dead) {
+                row.last_error = Some(SUPERSEDED.to_owned());
+                row.dead_reason = Some(DeadReason::PermanentFailure);
+            }
+        }
+    }
+
+    /// What becomes of a blocked event when somebody discards its letter.
+    pub(super) fn discard(&mut self, seq: Seq) {
+        if self.parked.get(&seq).is_some_and(|row| row.blocked) {
+            let key = self.unpark(seq);
+            self.release(key.into_iter().collect());
+        }
     }
 
     /// Takes an event out of the side table and tells its key.
@@ -114,8 +165,8 @@ impl World {
         self.parked.remove(&seq).map(|row| (row.lane, row.key))
     }
 
-    /// Puts keys in order again: the first failing or held event of each is due, at its time or at once, and the others
-    /// wait for it. Returns the keys that have none.
+    /// Puts keys in order again: the first failing or held event of each is due, at its time or at once (never where it is
+    /// blocked), and the others wait for it. Returns the keys that have none.
     fn release(&mut self, touched: Keys) -> Vec<(Lane, String)> {
         let mut free = Vec::new();
         for (lane, key) in touched {
@@ -125,7 +176,9 @@ impl World {
                 .filter(|row| row.lane == lane && row.key == key && !row.delayed);
             match of_key.next() {
                 Some(first) => {
-                    first.due_at.get_or_insert_with(Instant::now);
+                    if !first.blocked {
+                        first.due_at.get_or_insert_with(Instant::now);
+                    }
                     of_key.for_each(|behind| behind.due_at = None);
                 }
                 None => free.push((lane, key)),

@@ -72,6 +72,8 @@ impl World {
         self.parked
             .range(first.seq..)
             .filter(|(_, row)| of_key(row))
+            // Nothing goes out from behind a blocked event.
+            .take_while(|(_, row)| !row.blocked)
             .map(|(seq, _)| (*seq, false))
             .collect()
     }

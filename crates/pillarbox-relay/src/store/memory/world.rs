@@ -47,6 +47,8 @@ pub(super) struct ParkedRow {
     pub(super) key: String,
     pub(super) due_at: Option<Instant>,
     pub(super) delayed: bool,
+    /// Dead, and its key waits for what becomes of it.
+    pub(super) blocked: bool,
 }
 
 #[derive(Default)]
@@ -280,5 +282,7 @@ pub(super) fn readable(stored: &StoredEvent, limit: PageLimit) -> Result<(), Unr
             seq: stored.seq,
             lane: stored.lane,
             problem: problem.to_string(),
+            topic: Some(stored.event.topic.clone()),
+            key: Some(stored.event.key().to_owned()),
         })
 }

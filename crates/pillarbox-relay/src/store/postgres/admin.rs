@@ -11,9 +11,12 @@ use super::{
     connection::{arguments, statement},
     row, schema,
 };
-use crate::store::{
-    Admin, StoreError,
-    admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+use crate::{
+    event::Seq,
+    store::{
+        Admin, StoreError,
+        admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+    },
 };
 
 #[async_trait]
@@ -33,6 +36,12 @@ impl Admin for PostgresStore {
         let counts = self.connection.row(&counts, arguments!()?).await?;
         let relays = self.connection.rows(&relays, arguments!()?).await?;
         read(&counts, &relays).map_err(|e| self.connection.explain(e))
+    }
+
+    async fn low_mark(&self) -> Result<Seq, StoreError> {
+        let lowest = statement(self.connection.tables(), include_str!("admin_low_mark.sql"));
+        let row = self.connection.row(&lowest, arguments!()?).await?;
+        row.try_get(0).map_err(|e| self.connection.explain(e))
     }
 
     async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {

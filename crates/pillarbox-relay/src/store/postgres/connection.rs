@@ -143,6 +143,17 @@ impl Connection {
             .map_err(|e| self.explain(e))
     }
 
+    /// Runs one statement that may stand in no transaction and take its time.
+    pub(super) async fn outside(&self, sql: String) -> Result<(), StoreError> {
+        self.count();
+        let mut connection = self.pool.acquire().await.map_err(|e| self.explain(e))?;
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut *connection)
+            .await
+            .map(drop)
+            .map_err(|e| self.explain(e))
+    }
+
     pub(super) async fn commit(&self, tx: Transaction<'static, Postgres>) -> Result<(), StoreError> {
         self.within(tx.commit()).await
     }

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use pillarbox::{Limits, table::Tables};
 use serde::Deserialize;
-use sqlx::{Row, postgres::PgArguments, postgres::PgRow};
+use sqlx::{
+    Postgres, Row, Transaction,
+    postgres::{PgArguments, PgRow},
+};
 use uuid::Uuid;
 
 use super::{
@@ -25,7 +28,7 @@ use crate::{
 };
 
 /// Where the columns of the event begin in `dead_show.sql`.
-const EVENT_COLUMNS: usize = 15;
+const EVENT_COLUMNS: usize = 16;
 
 #[async_trait]
 impl DeadLetters for PostgresStore {
@@ -43,6 +46,7 @@ impl DeadLetters for PostgresStore {
                 topics: count(row, 6)?,
                 first_died_at: time(row.try_get(7)?),
                 last_died_at: time(row.try_get(8)?),
+                told_at: row.try_get::<Option<i64>, _>(9)?.map(time),
             })
         })
     }
@@ -69,8 +73,8 @@ impl DeadLetters for PostgresStore {
         let details = self.read(&rows, |row| {
             Ok(DeadDetails {
                 letter: letter(row)?,
-                failures: serde_json::from_str(row.try_get(13)?).unwrap_or_default(),
-                recoveries: recoveries(row.try_get(14)?),
+                failures: serde_json::from_str(row.try_get(14)?).unwrap_or_default(),
+                recoveries: recoveries(row.try_get(15)?),
                 event: row::event(row, EVENT_COLUMNS, &limits)
                     .ok()
                     .map(|stored| stored.event),
@@ -100,44 +104,24 @@ impl DeadLetters for PostgresStore {
         send: ReplayAs,
         actor: &Actor,
     ) -> Result<usize, StoreError> {
-        let (connection, tables) = (&self.connection, self.connection.tables());
-        let mut tx = connection.begin().await?;
-        let choose = filtered(tables, filter, include_str!("dead_choose.sql"));
-        let chosen = arguments!(in arguments(filter)?; limit as i64)?;
-        let rows = connection.rows_in(&mut tx, &choose, chosen).await?;
-        let chosen: Vec<(Seq, i16, String)> = self.read(&rows, |row| {
-            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
-        })?;
-        if chosen.is_empty() {
-            return Ok(0);
-        }
-        let seqs: Vec<Seq> = chosen.iter().map(|(seq, ..)| *seq).collect();
+        let mut action = Action::begin(self, filter, limit).await?;
+        // An event that is gone can't be sent.
+        action.chosen.retain(|chosen| chosen.lane.is_some());
         match send {
             ReplayAs::New => {
-                let sql = statement(tables, include_str!("dead_replay_new.sql"));
-                let arguments = arguments!(&seqs, &actor.by, &actor.why)?;
-                connection.rows_in(&mut tx, &sql, arguments).await?;
+                action.run(include_str!("dead_replay_new.sql"), actor).await?;
+                action.unblock().await?;
             }
-            ReplayAs::Same => {
-                let lanes: Vec<i16> = chosen.iter().map(|(_, lane, _)| *lane).collect();
-                let lock = statement(tables, include_str!("dead_lanes.sql"));
-                connection.rows_in(&mut tx, &lock, arguments!(lanes)?).await?;
-                let sql = statement(tables, include_str!("dead_replay.sql"));
-                let arguments = arguments!(&seqs, &actor.by, &actor.why)?;
-                connection.rows_in(&mut tx, &sql, arguments).await?;
-                let keys = chosen.into_iter().map(|(_, lane, key)| (lane, key)).collect();
-                self.settle.next(connection, &mut tx, keys).await?;
-            }
+            ReplayAs::Same => action.run(include_str!("dead_replay.sql"), actor).await?,
         }
-        connection.commit(tx).await?;
-        Ok(seqs.len())
+        action.finish().await
     }
 
     async fn discard(&self, filter: &DeadFilter, limit: usize, actor: &Actor) -> Result<usize, StoreError> {
-        let sql = filtered(self.connection.tables(), filter, include_str!("dead_discard.sql"));
-        let arguments = arguments!(in arguments(filter)?; limit as i64, &actor.by, &actor.why)?;
-        let row = self.connection.row(&sql, arguments).await?;
-        self.counted(&row)
+        let mut action = Action::begin(self, filter, limit).await?;
+        action.run(include_str!("dead_discard.sql"), actor).await?;
+        action.unblock().await?;
+        action.finish().await
     }
 
     async fn expire(&self, age: Duration, limit: usize) -> Result<usize, StoreError> {
@@ -148,8 +132,84 @@ impl DeadLetters for PostgresStore {
     }
 }
 
+struct Chosen {
+    seq: Seq,
+    /// `None`: the event is gone.
+    lane: Option<i16>,
+    key: String,
+}
+
+/// Something a person does about some letters, in one transaction that keeps settlements of their lanes out: both change
+/// which event of a key goes first.
+struct Action<'a> {
+    store: &'a PostgresStore,
+    tx: Transaction<'static, Postgres>,
+    chosen: Vec<Chosen>,
+}
+
+impl<'a> Action<'a> {
+    async fn begin(store: &'a PostgresStore, filter: &DeadFilter, limit: usize) -> Result<Self, StoreError> {
+        let (connection, tables) = (&store.connection, store.connection.tables());
+        let mut tx = connection.begin().await?;
+        let choose = filtered(tables, filter, include_str!("dead_choose.sql"));
+        let arguments = arguments!(in arguments(filter)?; limit as i64)?;
+        let rows = connection.rows_in(&mut tx, &choose, arguments).await?;
+        let chosen = store.read(&rows, |row| {
+            Ok(Chosen {
+                seq: row.try_get(0)?,
+                lane: row.try_get(1)?,
+                key: row.try_get(2)?,
+            })
+        })?;
+        let lanes: Vec<i16> = chosen.iter().filter_map(|chosen| chosen.lane).collect();
+        if !lanes.is_empty() {
+            let lock = statement(tables, include_str!("dead_lanes.sql"));
+            connection.rows_in(&mut tx, &lock, arguments!(lanes)?).await?;
+        }
+        Ok(Self { store, tx, chosen })
+    }
+
+    fn seqs(&self) -> Vec<Seq> {
+        self.chosen.iter().map(|chosen| chosen.seq).collect()
+    }
+
+    async fn run(&mut self, sql: &str, actor: &Actor) -> Result<(), StoreError> {
+        let arguments = arguments!(self.seqs(), &actor.by, &actor.why)?;
+        self.written(sql, arguments).await
+    }
+
+    /// Keys that waited for these letters go on.
+    async fn unblock(&mut self) -> Result<(), StoreError> {
+        let arguments = arguments!(self.seqs())?;
+        self.written(include_str!("dead_unblock.sql"), arguments).await
+    }
+
+    async fn written(&mut self, sql: &str, arguments: PgArguments) -> Result<(), StoreError> {
+        let connection = &self.store.connection;
+        let sql = statement(connection.tables(), sql);
+        connection.rows_in(&mut self.tx, &sql, arguments).await?;
+        Ok(())
+    }
+
+    /// Settles which event of each key goes first, and tells how many letters it was.
+    async fn finish(mut self) -> Result<usize, StoreError> {
+        let count = self.chosen.len();
+        let keys = self
+            .chosen
+            .into_iter()
+            .filter_map(|chosen| Some((chosen.lane?, chosen.key)));
+        let connection = &self.store.connection;
+        self.store
+            .settle
+            .next(connection, &mut self.tx, keys.collect())
+            .await?;
+        connection.commit(self.tx).await?;
+        Ok(count)
+    }
+}
+
 impl PostgresStore {
-    fn read<T>(
+    pub(super) fn read<T>(
         &self,
         rows: &[PgRow],
         read: impl FnMut(&PgRow) -> Result<T, sqlx::Error>,
@@ -158,14 +218,14 @@ impl PostgresStore {
         read.map_err(|e| self.connection.explain(e))
     }
 
-    fn counted(&self, row: &PgRow) -> Result<usize, StoreError> {
+    pub(super) fn counted(&self, row: &PgRow) -> Result<usize, StoreError> {
         let n = count(row, 0).map_err(|e| self.connection.explain(e))?;
         Ok(usize::try_from(n).unwrap_or(usize::MAX))
     }
 }
 
 /// Ids are looked up by their index; the rest is compared letter by letter.
-fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
+pub(super) fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
     let ids = match filter.ids.is_empty() {
         true => "$1::uuid[] is null",
         false => "d.id = any($1::uuid[])",
@@ -175,7 +235,7 @@ fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
 }
 
 /// As `dead_filter.sql` takes them.
-fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> {
+pub(super) fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> {
     let (topic, prefix) = filter.topic_and_prefix();
     let ids = (!filter.ids.is_empty()).then_some(&filter.ids);
     let reason = filter.reason.map(DeadReason::as_str);
@@ -192,7 +252,7 @@ fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> {
     )
 }
 
-/// From the thirteen columns that `dead_list.sql` and `dead_show.sql` begin with.
+/// From the fourteen columns that `dead_list.sql` and `dead_show.sql` begin with.
 fn letter(row: &PgRow) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(0)?,
@@ -208,6 +268,7 @@ fn letter(row: &PgRow) -> Result<DeadLetter, sqlx::Error> {
         fingerprint: row.try_get(10)?,
         died_at: time(row.try_get(11)?),
         state: DeadState::from_stored(row.try_get(12)?),
+        blocks_key: row.try_get(13)?,
     })
 }
 
@@ -234,10 +295,10 @@ fn recoveries(json: &str) -> Vec<Recovery> {
         .collect()
 }
 
-fn count(row: &PgRow, column: usize) -> Result<u64, sqlx::Error> {
+pub(super) fn count(row: &PgRow, column: usize) -> Result<u64, sqlx::Error> {
     row.try_get::<i64, _>(column).map(i64::unsigned_abs)
 }
 
-fn time(microseconds: i64) -> Timestamp {
+pub(super) fn time(microseconds: i64) -> Timestamp {
     Timestamp::from_microsecond(microseconds).unwrap_or(Timestamp::UNIX_EPOCH)
 }

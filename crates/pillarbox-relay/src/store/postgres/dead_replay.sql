@@ -15,4 +15,4 @@ told as (
 )
 insert into {events_parked} (seq, lane, key, state, due_at)
 select seq, lane, key, 'failed', null from written
-on conflict (seq) do nothing
+on conflict (seq) do update set state = 'failed'

@@ -3,6 +3,7 @@
 -- $1 id  $2 payload_bytes_max
 select d.seq, d.id, d.topic, d.key, d.event_type, d.reason, d.error, d.attempts, d.sink, d.relay, d.fingerprint,
        (extract(epoch from d.died_at) * 1000000)::bigint, d.state,
+       exists (select 1 from {events_parked} p where p.seq = d.seq and p.state = 'blocked'),
        d.failures::text,
        (select coalesce(jsonb_agg(jsonb_build_object('action', r.action, 'at', r.at, 'by', r.by, 'why', r.why,
                                                      'new_id', r.new_id) order by r.n), '[]')::text

@@ -3,8 +3,17 @@
 -- stops at $2 events. Locks nothing.
 -- $1 lanes  $2 events  $3 payload_bytes_max  $4 bytes
 with heads as materialized (
-    select p.lane, p.key, p.seq, p.state = 'delayed' as delayed
+    select p.lane, p.key, p.seq, p.state = 'delayed' as delayed,
+           case when p.state = 'delayed' then p.seq else coalesce(blocked.seq - 1, 9223372036854775807) end as last
     from {events_parked} p
+    -- Nothing goes out from behind a blocked event.
+    left join lateral (
+        select b.seq
+        from {events_parked} b
+        where b.lane = p.lane and b.key = p.key and b.state = 'blocked'
+        order by b.seq
+        limit 1
+    ) blocked on true
     where p.lane = any($1::smallint[]) and p.due_at <= now()
     order by p.due_at, p.seq
     limit $2
@@ -16,7 +25,7 @@ waiting as materialized (
         select p.seq
         from {events_parked} p
         where p.lane = h.lane and p.key = h.key
-          and p.seq between h.seq and case when h.delayed then h.seq else 9223372036854775807 end
+          and p.seq between h.seq and h.last
           and (h.delayed or p.state <> 'delayed')
         order by p.seq
         limit $2

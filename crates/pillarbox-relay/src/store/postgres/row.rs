@@ -29,7 +29,13 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
             created_at,
             event,
         })
-        .map_err(|problem| Unreadable { seq, lane, problem })
+        .map_err(|problem| Unreadable {
+            seq,
+            lane,
+            problem,
+            topic: columns.text(3).ok().flatten(),
+            key: columns.key(),
+        })
 }
 
 /// The size of the payload, which may not have been fetched.
@@ -121,6 +127,13 @@ impl<'r> Columns<'r> {
                 Err(_) => Err("a text is not UTF-8".to_owned()),
             })
             .transpose()
+    }
+
+    fn key(&self) -> Option<String> {
+        self.text(10)
+            .transpose()
+            .or_else(|| self.text(8).transpose())?
+            .ok()
     }
 
     fn required(&self, column: usize) -> Result<String, String> {

@@ -12,7 +12,9 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What this build reads and writes.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
+/// What `schema.sql` brings up to date.
+const UPGRADABLE: i32 = 2;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {
@@ -23,7 +25,7 @@ pub(super) fn sql(tables: &Tables) -> String {
     )
 }
 
-/// Makes what is missing, in one transaction, one migration at a time.
+/// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
 pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
     let tables = connection.tables();
     let mut tx = connection.begin().await?;
@@ -31,10 +33,11 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
     let (has_events, has_meta) = state(connection, &mut tx).await?;
     if has_meta {
         let (version, _) = version(connection, &mut tx).await?;
-        check_version(tables, version)?;
-        return Ok(vec![format!("nothing to do: version {version} is there")]);
-    }
-    if has_events {
+        if version != UPGRADABLE {
+            check_version(tables, version)?;
+            return Ok(vec![format!("nothing to do: version {version} is there")]);
+        }
+    } else if has_events {
         return Err(StoreError::new(
             StoreErrorKind::Refused,
             format!(
@@ -47,8 +50,23 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .script_in(&mut tx, tables.render(include_str!("schema.sql")))
         .await?;
     connection.commit(tx).await?;
-    let beside =
-        ["parked", "lanes", "leases", "relays", "recoveries", "meta"].map(|suffix| tables.beside(suffix));
+    if has_meta {
+        return Ok(vec![format!(
+            "the outbox was at version {UPGRADABLE} and is at version {VERSION} now"
+        )]);
+    }
+    let beside = [
+        "parked",
+        "lanes",
+        "leases",
+        "relays",
+        "recoveries",
+        "notices",
+        "notice_sends",
+        "schedules",
+        "meta",
+    ]
+    .map(|suffix| tables.beside(suffix));
     Ok([tables.events(), tables.dead()]
         .into_iter()
         .chain(beside)
@@ -115,6 +133,7 @@ async fn one_row<T>(
 fn check_version(tables: &Tables, version: i32) -> Result<(), StoreError> {
     let (kind, advice) = match version.cmp(&VERSION) {
         Ordering::Equal => return Ok(()),
+        Ordering::Less if version == UPGRADABLE => (StoreErrorKind::NotMigrated, "run `pillarbox migrate`"),
         // None of these was ever released.
         Ordering::Less => (
             StoreErrorKind::Misconfigured,

@@ -1,4 +1,5 @@
--- The outbox, version 2. Every statement can be run again and then changes nothing.
+-- The outbox, version 3. Every statement can be run again and then changes nothing; over version 2 it brings that one up
+-- to date.
 --
 -- An application's role needs: insert and select on {events}, select on {events_asleep}.
 -- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
@@ -56,19 +57,24 @@ with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_i
 create index if not exists {index_txid} on {events} (txid);
 
 -- Failing and held events, and delayed ones: the few that wait. due_at is set for a key's failing head and for delayed
--- events, and null for what is held behind a head.
+-- events, and null for what is held behind a head. A blocked one is dead, and its key waits until somebody replays or
+-- discards it.
 create table if not exists {events_parked} (
     seq     bigint primary key,
     lane    smallint not null,
     key     text not null,
-    state   text not null constraint {index_parked_state} check (state in ('failed', 'held', 'delayed')),
+    state   text not null,
     due_at  timestamptz,
     -- The latest failures: error, sink, relay, at.
     failures jsonb not null default '[]'
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+alter table {events_parked}
+    drop constraint if exists {index_parked_state},
+    add constraint {index_parked_state} check (state in ('failed', 'held', 'delayed', 'blocked'));
 create index if not exists {index_parked_key} on {events_parked} (lane, key, seq);
 create index if not exists {index_parked_due} on {events_parked} (lane, due_at) where due_at is not null;
 create index if not exists {index_parked_head} on {events_parked} (lane, key) where due_at is not null;
+create index if not exists {index_parked_blocked} on {events_parked} (lane, key, seq) where state = 'blocked';
 
 -- Who holds a lane. Changes only when a lane changes hands, so that the fence in every settlement reads 256 rows and
 -- never the dead versions that renewals leave behind while some long transaction keeps its snapshot.
@@ -128,6 +134,36 @@ create table if not exists {events_recoveries} (
 );
 create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
+-- What people were told about dead letters: a row for each fingerprint.
+create table if not exists {events_notices} (
+    fingerprint   text primary key,
+    -- Notices so far: whoever tells the next one makes it one more, so that only one relay does.
+    n             bigint not null,
+    state         text not null constraint {index_notices_state} check (state in ('open', 'recovered')),
+    count         bigint not null,
+    last_died_at  timestamptz not null,
+    told_at       timestamptz not null,
+    about         text not null
+);
+-- Notices on their way, for each channel. due_at is the end of the lease while one is tried, and null when it was given up.
+create table if not exists {events_notice_sends} (
+    channel      text not null,
+    fingerprint  text not null,
+    n            bigint not null,
+    id           uuid not null,
+    body         text not null,
+    made_at      timestamptz not null,
+    due_at       timestamptz,
+    attempts     integer not null default 0,
+    error        text,
+    primary key (channel, fingerprint, n)
+);
+-- When the reprocessor ran last, by the names in the configuration.
+create table if not exists {events_schedules} (
+    name         text primary key,
+    last_run_at  timestamptz not null
+);
+
 -- The second until which a relay sleeps and wants waking by NOTIFY. A sequence, because it is changed in place: a row
 -- would leave dead versions that every insert of an event would step over while a long transaction is open.
 create sequence if not exists {events_asleep} as bigint minvalue 0 start 0;
@@ -139,4 +175,5 @@ create table if not exists {events_meta} (
     system_identifier  bigint not null
 );
 insert into {events_meta} (version, system_identifier)
-select 2, system_identifier from pg_control_system() on conflict do nothing;
+select 3, system_identifier from pg_control_system() on conflict do nothing;
+update {events_meta} set version = 3 where version = 2;

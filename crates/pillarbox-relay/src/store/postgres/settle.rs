@@ -12,7 +12,9 @@ use super::{
     seq_range::SeqRange,
 };
 use crate::{
+    dead::{SUPERSEDED, superseded_fingerprint},
     event::{Lane, Seq},
+    route::AfterDeath,
     settlement::{Dead, FailedTry, Parked, Settlement},
     store::{HeldLane, Settled, StoreError},
 };
@@ -32,6 +34,8 @@ pub(super) struct Statements {
     held: Sql,
     delayed: Sql,
     dead: Sql,
+    blocked: Sql,
+    superseded: Sql,
     next: Sql,
 }
 
@@ -48,6 +52,8 @@ impl Statements {
             held: statement(tables, include_str!("settle_held.sql")),
             delayed: statement(tables, include_str!("settle_delayed.sql")),
             dead: statement(tables, include_str!("settle_dead.sql")),
+            blocked: statement(tables, include_str!("settle_blocked.sql")),
+            superseded: statement(tables, include_str!("settle_superseded.sql")),
             next: statement(tables, include_str!("settle_next.sql")),
         }
     }
@@ -170,8 +176,39 @@ impl Statements {
                 let read = || Ok((row.try_get(0)?, row.try_get(1)?));
                 touched.insert(read().map_err(|e| connection.explain(e))?);
             }
+            self.after_deaths(connection, tx, &settlement.dead).await?;
         }
         Ok(touched)
+    }
+
+    /// What the routes of the dead want of those behind them.
+    async fn after_deaths(
+        &self,
+        connection: &Connection,
+        tx: &mut Tx,
+        dead: &[Dead],
+    ) -> Result<(), StoreError> {
+        let with = |after: AfterDeath| -> Vec<Seq> {
+            let dead = dead.iter().filter(|dead| dead.after == after);
+            dead.map(|dead| dead.seq).collect()
+        };
+        let blocking = with(AfterDeath::Block);
+        if !blocking.is_empty() {
+            connection
+                .rows_in(tx, &self.blocked, arguments!(blocking)?)
+                .await?;
+        }
+        let latest = with(AfterDeath::Latest);
+        if let (false, Some(first)) = (latest.is_empty(), dead.first()) {
+            let arguments = arguments!(
+                latest,
+                SUPERSEDED,
+                &*first.failure.relay,
+                superseded_fingerprint()
+            )?;
+            connection.rows_in(tx, &self.superseded, arguments).await?;
+        }
+        Ok(())
     }
 
     /// Makes the first of what remains of each key due, and says which keys have nothing left.

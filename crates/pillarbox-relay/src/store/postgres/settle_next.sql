@@ -1,12 +1,12 @@
 -- Keys whose events in the side table changed: the first failing or held one of each is due, at its own time if it has one
--- and now if not, and no other is; keys with none left are returned. The index on (lane, key, seq) finds the first, the
+-- and now if not (never where it is blocked), and no other is; keys with none left are returned. The index on (lane, key, seq) finds the first, the
 -- one on (lane, key) of due rows the others; locks the rows it changes.
 -- $1 lanes  $2 keys, each pair once
 with heads as materialized (
-    select k.lane, k.key, first.seq, first.due_at
+    select k.lane, k.key, first.seq, first.due_at, first.state
     from unnest($1::smallint[], $2::text[]) k (lane, key)
     left join lateral (
-        select p.seq, p.due_at
+        select p.seq, p.due_at, p.state
         from {events_parked} p
         where p.lane = k.lane and p.key = k.key and p.state <> 'delayed'
         order by p.seq
@@ -17,7 +17,7 @@ woken as (
     update {events_parked} p
     set due_at = clock_timestamp()
     from heads
-    where p.seq = heads.seq and heads.due_at is null
+    where p.seq = heads.seq and heads.due_at is null and heads.state <> 'blocked'
 ),
 -- An event that committed late can come before one that failed already.
 overtaken as (

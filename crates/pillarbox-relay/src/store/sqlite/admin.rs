@@ -11,12 +11,15 @@ use super::{
     connection::{Connections, now},
     row,
 };
+use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// What `schema_from_2.sql` brings up to date.
+const UPGRADABLE: u32 = 2;
 
 #[async_trait]
 impl Admin for SqliteStore {
@@ -37,8 +40,16 @@ impl Admin for SqliteStore {
             .map_err(|e| at.error(e))?;
         let found = version(at, &mut *tx).await;
         let table = at.tables.name();
+        let mut upgraded = false;
         match found {
-            Ok(Some(version)) if is_ours(&version) => {
+            Ok(Some(version)) if is(&version, UPGRADABLE) => {
+                upgraded = true;
+                sqlx::raw_sql(at.statements.schema_from_2.clone())
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(|e| at.error(e))?;
+            }
+            Ok(Some(version)) if is(&version, VERSION) => {
                 return Ok(vec![format!(
                     "the outbox `{table}` is up to date (version {VERSION})"
                 )]);
@@ -54,6 +65,11 @@ impl Admin for SqliteStore {
             .map_err(|e| at.error(e))?;
         tx.commit().await.map_err(|e| at.error(e))?;
         connection.close().await.map_err(|e| at.error(e))?;
+        if upgraded {
+            return Ok(vec![format!(
+                "the outbox `{table}` was at version {UPGRADABLE} and is at version {VERSION} now"
+            )]);
+        }
         let mut done = Vec::new();
         if made {
             done.push(format!("made the database {}, in WAL mode", at.path.display()));
@@ -62,6 +78,14 @@ impl Admin for SqliteStore {
             "made the outbox `{table}` (version {VERSION}) and the tables beside it"
         ));
         Ok(done)
+    }
+
+    async fn low_mark(&self) -> Result<Seq, StoreError> {
+        let at = &*self.connections;
+        sqlx::query_scalar(at.statements.low_mark.clone())
+            .fetch_one(at.reader())
+            .await
+            .map_err(|e| at.error(e))
     }
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {
@@ -139,7 +163,13 @@ impl Admin for SqliteStore {
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
-        Some(version) if is_ours(&version) => Ok(()),
+        Some(version) if is(&version, VERSION) => Ok(()),
+        Some(version) if is(&version, UPGRADABLE) => Err(StoreError::new(
+            StoreErrorKind::NotMigrated,
+            format!(
+                "the outbox `{table}` is at version {UPGRADABLE}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
+            ),
+        )),
         Some(version) => Err(other_version(table, &version)),
         None => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
@@ -158,8 +188,8 @@ where
         .map_err(|e| at.error(e))
 }
 
-fn is_ours(version: &str) -> bool {
-    version.parse() == Ok(VERSION)
+fn is(version: &str, expected: u32) -> bool {
+    version.parse() == Ok(expected)
 }
 
 /// No migration leads from it to this one.

@@ -32,7 +32,7 @@ use crate::{
 
 /// Where the letter begins in `dead_show.sql`; its failures stand behind it.
 const LETTER: usize = 23;
-const FAILURES: usize = LETTER + 13;
+const FAILURES: usize = LETTER + 14;
 
 #[async_trait]
 impl DeadLetters for SqliteStore {
@@ -52,6 +52,7 @@ impl DeadLetters for SqliteStore {
                 topics: count(row, 6)?,
                 first_died_at: time(row.try_get(7)?),
                 last_died_at: time(row.try_get(8)?),
+                told_at: row.try_get::<Option<i64>, _>(9)?.map(time),
             })
         })
     }
@@ -155,6 +156,7 @@ impl DeadLetters for SqliteStore {
                 let copies = seqs.iter().map(|seq| json!([seq, Uuid::now_v7()]));
                 let copies: Vec<Value> = copies.collect();
                 batch.timed(&sql.dead_copy, &copies).await?;
+                batch.unblock(&seqs).await?;
                 action.tell("replayed", &copies).await?;
             }
         }
@@ -170,7 +172,9 @@ impl DeadLetters for SqliteStore {
             .bind(size(limit))
             .fetch_all(&mut *action.tx)
             .await;
-        let told = read(at, rows, |row| Ok(json!([row.try_get::<Seq, _>(0)?, null])))?;
+        let seqs = read(at, rows, |row| Ok(json!(row.try_get::<Seq, _>(0)?)))?;
+        action.batch().unblock(&seqs).await?;
+        let told: Vec<Value> = seqs.iter().map(|seq| json!([seq, null])).collect();
         action.tell("discarded", &told).await?;
         at.commit(action.tx).await?;
         Ok(told.len())
@@ -236,22 +240,15 @@ impl<'a> Action<'a> {
     }
 
     async fn tell(&mut self, action: &str, told: &[Value]) -> Result<(), StoreError> {
-        self.at.counted(1);
-        sqlx::query(self.at.statements.dead_told.clone())
-            .bind(self.now)
-            .bind(text(told))
-            .bind(action)
-            .bind(&self.actor.by)
-            .bind(&self.actor.why)
-            .execute(&mut *self.tx)
+        let actor = self.actor;
+        self.batch()
+            .tell(told, action, &actor.by, actor.why.as_deref())
             .await
-            .map_err(|e| self.at.error(e))?;
-        Ok(())
     }
 }
 
 /// With the filter bound, as `dead_filter.sql` takes it.
-fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, SqliteArguments> {
+pub(super) fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, SqliteArguments> {
     let (topic, prefix) = filter.topic_and_prefix();
     sqlx::query(sql.clone())
         .bind((!filter.ids.is_empty()).then(|| text(&filter.ids)))
@@ -264,7 +261,7 @@ fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, Sqlit
         .bind(filter.since.map(Timestamp::as_microsecond))
 }
 
-fn read<T>(
+pub(super) fn read<T>(
     at: &Connections,
     rows: Result<Vec<SqliteRow>, sqlx::Error>,
     read: impl FnMut(&SqliteRow) -> Result<T, sqlx::Error>,
@@ -273,7 +270,7 @@ fn read<T>(
     read.map_err(|e| at.error(e))
 }
 
-/// From the thirteen columns of `dead_list.sql`.
+/// From the fourteen columns of `dead_list.sql`.
 fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(first)?,
@@ -289,6 +286,7 @@ fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
         fingerprint: row.try_get(first + 10)?,
         died_at: time(row.try_get(first + 11)?),
         state: DeadState::from_stored(row.try_get(first + 12)?),
+        blocks_key: row.try_get(first + 13)?,
     })
 }
 
@@ -308,6 +306,6 @@ fn recovery(row: &SqliteRow) -> Result<Recovery, sqlx::Error> {
     })
 }
 
-fn count(row: &SqliteRow, column: usize) -> Result<u64, sqlx::Error> {
+pub(super) fn count(row: &SqliteRow, column: usize) -> Result<u64, sqlx::Error> {
     row.try_get::<i64, _>(column).map(i64::unsigned_abs)
 }

@@ -2,7 +2,8 @@
 -- ?1 to ?8: the filter  ?9 state or null  ?10 below this seq  ?11 count
 select
     d.seq, d.id, d.topic, d.key, d.event_type, d.reason, d.error, d.attempts, d.sink, d.relay, d.fingerprint, d.died_at,
-    d.state
+    d.state,
+    exists (select 1 from {events_parked} as p where p.seq = d.seq and p.state = 'blocked')
 from {dead} as d
 where {filter}
     and (?9 is null or d.state = ?9)

@@ -7,7 +7,9 @@ select
     e.max_attempts, e.base_delay_ms, e.max_delay_ms, e.backoff_multiplier, e.headers,
     iif(octet_length(e.payload) <= ?2, e.payload, null), octet_length(e.payload),
     d.seq, d.id, d.topic, d.key, d.event_type, d.reason, d.error, d.attempts, d.sink, d.relay, d.fingerprint, d.died_at,
-    d.state, d.failures
+    d.state,
+    exists (select 1 from {events_parked} as p where p.seq = d.seq and p.state = 'blocked'),
+    d.failures
 from {dead} as d
 left join {events} as e on e.seq = d.seq
 where d.id = ?1

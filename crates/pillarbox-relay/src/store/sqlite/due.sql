@@ -22,6 +22,15 @@ member as materialized (
         select q.seq
         from {events_parked} as q
         where f.failing and q.lane = f.lane and q.key = f.key and q.state <> 'delayed' and q.seq >= f.seq
+            -- Nothing goes out from behind a blocked event.
+            and q.seq < coalesce(
+                (
+                    select min(b.seq)
+                    from {events_parked} as b
+                    where b.lane = f.lane and b.key = f.key and b.state = 'blocked'
+                ),
+                9223372036854775807
+            )
         order by q.seq
         -- Few keys: long chains. Many: a piece of each.
         limit max(8, ?3 / (select count(*) from first))

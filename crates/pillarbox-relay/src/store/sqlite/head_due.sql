@@ -1,8 +1,8 @@
--- The first failing or held event of each key given is due at once, unless it waits for its retry. Served by the side
+-- The first failing or held event of each key given is due at once, unless it waits for its retry or is blocked. Served by the side
 -- table's index of keys.
 update {events_parked}
 set due_at = ?1
-where due_at is null
+where due_at is null and state <> 'blocked'
     and seq in (
         select (
             select min(q.seq)

@@ -25,7 +25,13 @@ pub(super) fn event(
 ) -> Result<Result<StoredEvent, Unreadable>, sqlx::Error> {
     let seq = row.try_get(0)?;
     let lane = row.try_get::<Lane, _>(1)?;
-    Ok(read(row, seq, lane, limit).map_err(|problem| Unreadable { seq, lane, problem }))
+    Ok(read(row, seq, lane, limit).map_err(|problem| Unreadable {
+        seq,
+        lane,
+        problem,
+        topic: text(row, 3, "topic").ok().map(str::to_owned),
+        key: key(row).ok(),
+    }))
 }
 
 fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
@@ -68,6 +74,13 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
         created_at,
         event,
     })
+}
+
+fn key(row: &SqliteRow) -> Result<String, String> {
+    match get(row, 10, "partition_key")? {
+        Some(key) => Ok(key),
+        None => get(row, 8, "aggregate_id"),
+    }
 }
 
 fn payload(row: &SqliteRow, limits: &Limits) -> Result<Vec<u8>, String> {

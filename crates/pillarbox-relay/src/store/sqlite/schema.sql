@@ -1,4 +1,4 @@
--- The outbox, schema version 2.
+-- The outbox, schema version 3.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
 -- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
@@ -38,11 +38,12 @@ create table if not exists {events} (
 create unique index if not exists {index_id} on {events} (id);
 
 -- Failing, held and delayed events. Of a key's failing and held ones only the first has a due_at: the others wait for it.
+-- A blocked one is dead, and its key waits until somebody replays or discards it.
 create table if not exists {events_parked} (
     seq integer primary key,
     lane integer not null,
     key text not null,
-    state text not null check (state in ('failed', 'held', 'delayed')),
+    state text not null check (state in ('failed', 'held', 'delayed', 'blocked')),
     due_at integer,
     -- The latest failures, as a JSON list: error, sink, relay, at.
     failures text not null default '[]'
@@ -52,6 +53,7 @@ create index if not exists {index_parked_due} on {events_parked} (due_at) where 
 create index if not exists {index_parked_key} on {events_parked} (lane, key, seq) where state <> 'delayed';
 create index if not exists {index_parked_head} on {events_parked} (lane, key, seq)
     where state <> 'delayed' and due_at is not null;
+create index if not exists {index_parked_blocked} on {events_parked} (lane, key, seq) where state = 'blocked';
 
 create table if not exists {events_lanes} (
     lane integer primary key,
@@ -108,10 +110,42 @@ create table if not exists {events_recoveries} (
 
 create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
+-- What people were told about dead letters: a row for each fingerprint. Whoever tells the next notice makes n one more, so that
+-- only one relay does.
+create table if not exists {events_notices} (
+    fingerprint text primary key,
+    n integer not null,
+    state text not null check (state in ('open', 'recovered')),
+    count integer not null,
+    last_died_at integer not null,
+    told_at integer not null,
+    about text not null
+) strict;
+
+-- Notices on their way, for each channel. due_at is the end of the lease while one is tried, and null when it was given up.
+create table if not exists {events_notice_sends} (
+    channel text not null,
+    fingerprint text not null,
+    n integer not null,
+    id text not null,
+    body text not null,
+    made_at integer not null,
+    due_at integer,
+    attempts integer not null default 0,
+    error text,
+    primary key (channel, fingerprint, n)
+) strict;
+
+-- When the reprocessor ran last, by the names in the configuration.
+create table if not exists {events_schedules} (
+    name text primary key,
+    last_run_at integer not null
+) strict;
+
 create table if not exists {events_meta} (
     name text primary key,
     value text not null
 ) strict;
 
 -- Never over another version: the tables of that one were left as they are.
-insert into {events_meta} (name, value) values ('schema_version', '2') on conflict (name) do nothing;
+insert into {events_meta} (name, value) values ('schema_version', '3') on conflict (name) do nothing;

@@ -149,7 +149,29 @@ impl Batch<'_> {
             // A row that could not be read died without telling its key: the side table knows it.
             touched.extend(left);
         }
+        self.after_deaths(&settlement.dead).await?;
         Ok(touched)
+    }
+
+    /// Writes down what was done about letters, each with the id of the event made in its place or null.
+    pub(super) async fn tell(
+        &mut self,
+        letters: &[Value],
+        action: &str,
+        by: &str,
+        why: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.at.counted(1);
+        sqlx::query(self.at.statements.dead_told.clone())
+            .bind(self.now)
+            .bind(text(letters))
+            .bind(action)
+            .bind(by)
+            .bind(why)
+            .execute(&mut **self.tx)
+            .await
+            .map_err(|e| self.at.error(e))?;
+        Ok(())
     }
 
     /// Puts the keys in order again, and returns those that are free.
@@ -235,7 +257,7 @@ fn dead(settlement: &Settlement, now: i64) -> Vec<Value> {
 }
 
 /// As it is kept. An error's text comes from outside, and SQLite's own tools end a text at a NUL.
-fn failure(failure: &FailedTry, now: i64) -> Failure {
+pub(super) fn failure(failure: &FailedTry, now: i64) -> Failure {
     Failure {
         at: time(now),
         error: failure.error.replace('\0', "\u{fffd}"),

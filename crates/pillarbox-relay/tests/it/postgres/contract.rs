@@ -8,6 +8,8 @@ use pillarbox_relay::{
     Store,
     connect::DatabaseOptions,
     dead::DeadLetters,
+    notice::Notices,
+    reprocess::Schedules,
     store::{Admin, postgres::PostgresStore},
 };
 use pillarbox_testkit::{
@@ -51,6 +53,14 @@ impl StoreHarness for Harness {
         Some(self.store.clone())
     }
 
+    fn notices(&self) -> Option<Arc<dyn Notices>> {
+        Some(self.store.clone())
+    }
+
+    fn schedules(&self) -> Option<Arc<dyn Schedules>> {
+        Some(self.store.clone())
+    }
+
     async fn begin(&self) -> Box<dyn OpenTransaction> {
         Box::new(Open(self.pool.begin().await.unwrap()))
     }
@@ -61,7 +71,7 @@ impl StoreHarness for Harness {
 
     async fn row(&self, id: Uuid) -> Option<Row> {
         let row = sqlx::query(
-            "select coalesce(p.state, e.status), e.attempts, e.last_error, e.first_attempt_at is not null,
+            "select coalesce(nullif(p.state, 'blocked'), e.status), e.attempts, e.last_error, e.first_attempt_at is not null,
                     e.last_attempt_at is not null, e.published_at is not null, d.reason
              from outbox_events e
              left join outbox_events_parked p on p.seq = e.seq

@@ -2,14 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pillarbox_relay::store::memory::{Row, Status};
+use pillarbox_relay::{
+    dead::SUPERSEDED,
+    store::memory::{Row, Status},
+};
 use uuid::Uuid;
+
+use super::operator::Discarded;
 
 pub(super) struct Oracle {
     pub(super) rows: Vec<Row>,
     /// What the broker has, in its order: (id, key).
     pub(super) seen: Vec<(Uuid, String)>,
     pub(super) rolled_back: Vec<Uuid>,
+    pub(super) discarded: Vec<Discarded>,
+    /// Dead events that still keep their keys waiting.
+    pub(super) blocking: Vec<i64>,
 }
 
 impl Oracle {
@@ -18,6 +26,8 @@ impl Oracle {
         self.nothing_uncommitted_is_seen();
         self.order_per_key_is_unbroken();
         self.only_bad_events_are_charged();
+        self.a_blocked_key_waits();
+        self.only_the_older_are_superseded();
     }
 
     fn nothing_is_lost(&self) {
@@ -56,7 +66,9 @@ impl Oracle {
             .map(|row| (row.stored.event.id, row.stored.seq))
             .collect();
         let mut last: BTreeMap<&str, i64> = BTreeMap::new();
-        for (id, key) in &self.seen {
+        // A delayed event waits for its time, not for its key.
+        let seen = self.seen.iter().filter(|(id, _)| !self.is_delayed(id));
+        for (id, key) in seen {
             let seq = seqs[id];
             let before = last.insert(key, seq).unwrap_or(0);
             assert!(
@@ -65,6 +77,11 @@ impl Oracle {
                 self.story_of(key)
             );
         }
+    }
+
+    fn is_delayed(&self, id: &Uuid) -> bool {
+        let row = self.rows.iter().find(|row| row.stored.event.id == *id);
+        row.is_some_and(|row| row.stored.event.available_at.is_some())
     }
 
     /// Everything about a key, for the message of a failure.
@@ -95,7 +112,7 @@ impl Oracle {
 
     /// An outage costs no event an attempt and makes no dead letter; a bad event does.
     fn only_bad_events_are_charged(&self) {
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| !is_superseded(row)) {
             let payload = &row.stored.event.payload[..];
             let (status, attempts) = (row.status, row.stored.attempts);
             let expected = match payload {
@@ -113,4 +130,56 @@ impl Oracle {
             );
         }
     }
+
+    /// Until somebody has looked at the dead event, nothing behind it arrives.
+    fn a_blocked_key_waits(&self) {
+        let by_seq: HashMap<i64, &Row> = self.rows.iter().map(|row| (row.stored.seq, row)).collect();
+        let by_id: HashMap<Uuid, i64> = self
+            .rows
+            .iter()
+            .map(|row| (row.stored.event.id, row.stored.seq))
+            .collect();
+        let discarded: HashMap<i64, usize> = self.discarded.iter().map(|d| (d.seq, d.arrived)).collect();
+        for row in &self.rows {
+            let strict = row.stored.event.topic == "near.strict" && row.status == Status::Dead;
+            assert!(
+                !strict || discarded.contains_key(&row.stored.seq) || self.blocking.contains(&row.stored.seq),
+                "died and blocked nothing: {}",
+                row.stored.seq
+            );
+        }
+        // A delayed one fails when others behind it have gone.
+        let punctual = |seq: &i64| by_seq[seq].stored.event.available_at.is_none();
+        for (seq, arrived) in discarded.into_iter().filter(|(seq, _)| punctual(seq)) {
+            let key = by_seq[&seq].stored.event.key();
+            let mut before = self.seen[..arrived].iter().filter(|(id, _)| !self.is_delayed(id));
+            let early = before.find(|(id, k)| k == key && by_id[id] > seq);
+            assert!(
+                early.is_none(),
+                "arrived from behind the blocked {seq}: {early:?}; {}",
+                self.story_of(key)
+            );
+        }
+    }
+
+    /// A newer event of the key and topic is there for each.
+    fn only_the_older_are_superseded(&self) {
+        for old in self.rows.iter().filter(|row| is_superseded(row)) {
+            let (event, seq) = (&old.stored.event, old.stored.seq);
+            assert_eq!(event.topic, "far.state");
+            let newer = self.rows.iter().any(|row| {
+                let same = row.stored.event.key() == event.key() && row.stored.event.topic == event.topic;
+                same && row.stored.seq > seq && !is_superseded(row)
+            });
+            assert!(
+                newer,
+                "superseded by nothing: {seq}; {}",
+                self.story_of(event.key())
+            );
+        }
+    }
+}
+
+fn is_superseded(row: &Row) -> bool {
+    row.last_error.as_deref() == Some(SUPERSEDED)
 }

@@ -51,8 +51,17 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
             2 => "99".to_owned(),
             _ => "{}".to_owned(),
         };
-        let topic = if rng.random_bool(0.3) { "far.x" } else { "near.x" };
-        let event = Event::new(topic, "X", "thing", format!("key-{key}")).payload(payload);
+        let topic = match rng.random_range(0..10) {
+            0 | 1 => "far.x",
+            2 => "far.state",
+            3 => "near.strict",
+            _ => "near.x",
+        };
+        let mut event = Event::new(topic, "X", "thing", format!("key-{key}")).payload(payload);
+        if rng.random_bool(0.1) {
+            let later = jiff::SignedDuration::from_millis(rng.random_range(500..20_000));
+            event = event.available_at(jiff::Timestamp::now() + later);
+        }
         written.push(event.id);
         if rng.random_bool(0.1) {
             assert!(transaction.enqueue(event.clone()));

@@ -7,6 +7,8 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
     dead::DeadLetters,
+    notice::Notices,
+    reprocess::Schedules,
     store::{Admin, Store},
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
@@ -58,6 +60,14 @@ impl StoreHarness for SqliteHarness {
 
     fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
         Some(self.store.dead_letters.clone())
+    }
+
+    fn notices(&self) -> Option<Arc<dyn Notices>> {
+        Some(self.store.notices.clone())
+    }
+
+    fn schedules(&self) -> Option<Arc<dyn Schedules>> {
+        Some(self.store.schedules.clone())
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

@@ -135,8 +135,9 @@ async fn idle_wait_in_a_process_of_its_own() {
     }
     let share = (cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
     println!("an idle wait takes {:.2} % of a core", share * 100.0);
+    // It was 0.7 % on a busy machine; a loop that spins would take all of a core.
     assert!(
-        share < 0.01,
+        share < 0.05,
         "an idle wait takes {:.2} % of a core",
         share * 100.0
     );

@@ -103,6 +103,7 @@ pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn Stor
                 seq: unreadable.seq,
                 lane: unreadable.lane,
                 key: None,
+                after: pillarbox_relay::route::AfterDeath::Skip,
                 attempts: 0,
                 reason: pillarbox_relay::settlement::DeadReason::PoisonMessage,
                 failure: super::scene::failure(&unreadable.problem),

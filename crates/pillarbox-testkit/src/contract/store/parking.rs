@@ -5,6 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use pillarbox::lane::key_hash;
 use pillarbox_relay::{
     Settlement,
+    route::AfterDeath,
     settlement::{Dead, DeadReason},
     store::{HeldLane, PageLimit},
 };
@@ -228,6 +229,7 @@ pub async fn a_corrupt_parked_row_is_unreadable_and_frees_its_key(harness: Arc<d
                 seq: events[0].seq,
                 lane: events[0].lane,
                 key: None,
+                after: AfterDeath::Skip,
                 attempts: 1,
                 reason: DeadReason::PoisonMessage,
                 failure: failure(&due.unreadable[0].problem),

@@ -10,6 +10,7 @@ use pillarbox::{Event, Limits, lane::LANES};
 use pillarbox_relay::{
     Settlement, Store, StoredEvent,
     event::Unreadable,
+    route::AfterDeath,
     settlement::{Dead, DeadReason, Delayed, Failed, FailedTry, Parked},
     store::{Due, HeldLane, PageLimit, Reader, RelayId, Settled},
 };
@@ -222,6 +223,7 @@ pub fn dead(event: &StoredEvent, attempts: u32) -> Dead {
         seq: event.seq,
         lane: event.lane,
         key: Some(event.event.key().to_owned()),
+        after: AfterDeath::Skip,
         attempts,
         reason: DeadReason::MaxRetriesExceeded,
         failure: failure("gave up"),

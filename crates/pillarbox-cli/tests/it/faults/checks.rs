@@ -1,0 +1,274 @@
+//! Checks before publishing, in the way of real events.
+
+use pillarbox::{Event, Outbox};
+use pillarbox_testkit::schema_registry_stub::{Manner, SchemaRegistryStub};
+use serde_json::{Value, json};
+use sqlx::Executor;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::harness::{STREAM, Scene, messages};
+
+const DEAD: &str = "select count(*) from outbox_events_dead where state = 'open'";
+const PUBLISHED: &str = "select count(*) from outbox_events where status = 'published'";
+
+fn event(event_type: &str, key: &str, payload: &Value) -> Event {
+    Event::new("orders.placed", event_type, "order", key)
+        .json(payload)
+        .unwrap()
+}
+
+async fn write(scene: &Scene, events: &[Event]) {
+    let mut tx = scene.pool.begin().await.unwrap();
+    Outbox::default().enqueue_all(&mut tx, events).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// The ids in the stream, in its order.
+async fn delivered(scene: &Scene) -> Vec<Uuid> {
+    let messages = messages(&scene.config.nats, STREAM).await;
+    let id = |message: &async_nats::jetstream::Message| {
+        let headers = message.headers.as_ref().unwrap();
+        headers.get("Nats-Msg-Id").unwrap().as_str().parse().unwrap()
+    };
+    messages.iter().map(id).collect()
+}
+
+fn ids(events: &[Event]) -> Vec<Uuid> {
+    events.iter().map(|event| event.id).collect()
+}
+
+async fn shown(scene: &Scene, id: Uuid) -> Value {
+    serde_json::from_str(&scene.done(&["--json", "dead", "show", &id.to_string()]).await).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_check_is_a_dead_letter_that_goes_out_once_the_schema_is_mended() {
+    let folder = TempDir::new().unwrap();
+    let schema = folder.path().join("Placed.json");
+    std::fs::write(&schema, r#"{ "properties": { "total": { "type": "integer" } } }"#).unwrap();
+    let Some((scene, _nats)) = Scene::start(|config| {
+        config.validation = format!(
+            "{{ enable_schema_validation: true, schema_folder: '{}', schema_reload_seconds: 1, \
+             enable_business_rule_validation: true, rules: [{{ name: stores-named, event_type: 'Pl*', \
+             rule: 'size(payload.stores) > 0', message: name the stores }}] }}",
+            folder.path().display()
+        );
+    })
+    .await
+    else {
+        return;
+    };
+    let events = [
+        event("Placed", "a", &json!({ "total": "geheim", "stores": ["n"] })),
+        event("Placed", "a", &json!({ "total": 2, "stores": ["n"] })),
+        event("Placed", "b", &json!({ "total": 3, "stores": [] })),
+        event("Other", "b", &json!({ "total": "anything" })),
+    ];
+    write(&scene, &events).await;
+    let mut relay = scene.relay("relay").await;
+    scene.until(DEAD, |dead| dead == 2).await;
+    scene.until(PUBLISHED, |published| published == 2).await;
+
+    let letter = shown(&scene, events[0].id).await;
+    assert_eq!(letter["reason"], "schema_validation_failed");
+    assert_eq!(
+        letter["error"],
+        "schema `Placed.json` at /total: the value is not of type `integer`"
+    );
+    assert_eq!(letter["attempts"], 0);
+    let letter = shown(&scene, events[2].id).await;
+    assert_eq!(
+        letter["error"],
+        "rule `stores-named` at payload.stores: name the stores"
+    );
+    assert!(!relay.log().contains("geheim"));
+
+    // A broken file changes nothing; a good one is used soon.
+    std::fs::write(&schema, "{ \"properties\": ").unwrap();
+    relay.says("going on with the schemas as they were").await;
+    std::fs::write(
+        &schema,
+        r#"{ "properties": { "total": { "type": ["integer", "string"] } } }"#,
+    )
+    .unwrap();
+    relay.says("the schema folder has changed: read again").await;
+    scene
+        .done(&[
+            "dead",
+            "replay",
+            "--event-type",
+            "Placed",
+            "--why",
+            "the schema is mended",
+        ])
+        .await;
+    scene.until(PUBLISHED, |published| published == 3).await;
+    scene.until(DEAD, |dead| dead == 1).await;
+    let delivered = delivered(&scene).await;
+    assert_eq!(delivered.len(), 3);
+    assert!(delivered.contains(&events[0].id) && !delivered.contains(&events[2].id));
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_warns_delivers_and_says_so_once_in_a_while() {
+    let Some((scene, _nats)) = Scene::start(|config| {
+        config.validation = "{ enable_business_rule_validation: true, \
+            rules: [{ name: known, rule: 'payload.n > 1000', on_failure: warn }] }"
+            .into();
+    })
+    .await
+    else {
+        return;
+    };
+    let events: Vec<Event> = (0..300)
+        .map(|n| event("Placed", &format!("k-{}", n % 7), &json!({ "n": n })))
+        .collect();
+    write(&scene, &events).await;
+    let mut relay = scene.relay("relay").await;
+    scene.until(PUBLISHED, |published| published == 300).await;
+    relay.says("an event fails a check that only warns").await;
+    let told = relay
+        .log()
+        .matches("an event fails a check that only warns")
+        .count();
+    assert!(told <= 3, "{told} lines for 300 events");
+    assert_eq!(scene.count(DEAD).await, 0);
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_registry_is_away_a_key_waits_uncharged_and_its_neighbours_go_on() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put("Known", 1, "{}");
+    stub.put("New", 1, r#"{ "required": ["n"] }"#);
+    let Some((scene, _nats)) = Scene::start(|config| {
+        config.validation = format!(
+            "{{ enable_schema_validation: true, schema_registry_url: '{}' }}",
+            stub.url_with("app:geheim")
+        );
+    })
+    .await
+    else {
+        return;
+    };
+    let mut relay = scene.relay("relay").await;
+    let first = [event("Known", "b", &json!({}))];
+    write(&scene, &first).await;
+    scene.until(PUBLISHED, |published| published == 1).await;
+    stub.behave(Manner::Away);
+    let waiting = [
+        event("Known", "a", &json!({ "n": 1 })),
+        event("New", "a", &json!({ "n": 2 })),
+        event("Known", "a", &json!({ "n": 3 })),
+        event("New", "a", &json!({})),
+        event("Known", "a", &json!({ "n": 5 })),
+    ];
+    let neighbours: Vec<Event> = (0..20).map(|n| event("Known", "b", &json!({ "n": n }))).collect();
+    write(&scene, &waiting).await;
+    write(&scene, &neighbours).await;
+    scene.until(PUBLISHED, |published| published == 22).await;
+    relay.says("schemas can't be had").await;
+    let parked = "select count(*) from outbox_events_parked where key = 'a'";
+    scene.until(parked, |parked| parked == 4).await;
+    // It survives a restart, and still counts nothing.
+    relay.stop().await;
+    let mut relay = scene.relay("relay").await;
+    relay.says("schemas can't be had").await;
+    let attempts = "select coalesce(sum(attempts), 0)::bigint from outbox_events";
+    assert_eq!(scene.count(attempts).await, 0);
+    assert_eq!(scene.count(PUBLISHED).await, 22);
+
+    stub.behave(Manner::Answers);
+    scene.until(PUBLISHED, |published| published == 25).await;
+    scene.until(DEAD, |dead| dead == 1).await;
+    let delivered = delivered(&scene).await;
+    let of_a: Vec<Uuid> = delivered
+        .into_iter()
+        .filter(|id| ids(&waiting).contains(id))
+        .collect();
+    let expected: Vec<Uuid> = [0, 1, 2, 4].map(|n: usize| waiting[n].id).to_vec();
+    assert_eq!(of_a, expected, "in order, without the one that fails");
+    assert_eq!(scene.count(attempts).await, 0);
+    assert!(!relay.log().contains("geheim"));
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_registry_is_away_events_pass_or_die_where_that_is_wanted() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.behave(Manner::Status(503));
+    for (policy, published, dead) in [("pass", 3, 0), ("reject", 0, 3)] {
+        let Some((scene, _nats)) = Scene::start(|config| {
+            config.validation = format!(
+                "{{ enable_schema_validation: true, schema_registry_url: '{}', schema_registry_when_away: {policy} }}",
+                stub.url()
+            );
+        })
+        .await
+        else {
+            return;
+        };
+        let events: Vec<Event> = (0..3).map(|n| event("New", "a", &json!({ "n": n }))).collect();
+        write(&scene, &events).await;
+        let relay = scene.relay("relay").await;
+        scene.settled().await;
+        assert_eq!(
+            (scene.count(PUBLISHED).await, scene.count(DEAD).await),
+            (published, dead),
+            "{policy}"
+        );
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_version_is_a_dead_letter_also_after_a_restart() {
+    let Some((scene, _nats)) = Scene::start(|config| {
+        config.validation = "{ aggregate_versions: reject }".into();
+    })
+    .await
+    else {
+        return;
+    };
+    let version = |n: i64| event("Placed", "a", &json!({ "n": n })).aggregate_version(n);
+    scene
+        .pool
+        .execute("drop index outbox_events_versions")
+        .await
+        .unwrap();
+    let refused = scene.run(&["run", "--no-http"]).await;
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("pillarbox migrate"));
+    assert!(
+        scene
+            .done(&["migrate"])
+            .await
+            .contains("made index outbox_events_versions")
+    );
+    assert!(!scene.done(&["migrate"]).await.contains("made index"));
+
+    let relay = scene.relay("relay").await;
+    write(&scene, &[version(1), version(2), version(2), version(3)]).await;
+    scene.until(PUBLISHED, |published| published == 3).await;
+    scene.until(DEAD, |dead| dead == 1).await;
+    relay.stop().await;
+    let relay = scene.relay("relay").await;
+    let stale = version(3);
+    write(&scene, &[stale.clone(), version(4)]).await;
+    scene.until(PUBLISHED, |published| published == 4).await;
+    scene.until(DEAD, |dead| dead == 2).await;
+    let letter = shown(&scene, stale.id).await;
+    let error = letter["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("aggregate_versions at aggregate_version: 3 does not come after 3"),
+        "{error}"
+    );
+    // A person knows better: what is replayed is not held against the versions again.
+    scene
+        .done(&["dead", "replay", &stale.id.to_string(), "--why", "it is right"])
+        .await;
+    scene.until(PUBLISHED, |published| published == 5).await;
+    relay.stop().await;
+}

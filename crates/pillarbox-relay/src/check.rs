@@ -1,0 +1,283 @@
+//! Checks before publishing: what an event must fulfil to leave the store.
+//!
+//! A payload is held against its [`schema`](schemas), the event against [`rules`], its version against the
+//! [`versions`] of its aggregate before it. An event that fails is a dead letter that says which check and where;
+//! a check that is set to warn only says so. Errors name the place and what was expected, never a payload's values:
+//! those may be secret.
+
+pub mod folder;
+mod recent;
+pub mod registry;
+pub mod rules;
+pub mod schema;
+pub mod schemas;
+pub mod versions;
+mod warnings;
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use pillarbox::Event;
+use serde::Serialize;
+use serde_json::Value;
+
+use self::{
+    rules::{Rule, RuleOptions, Subject},
+    schemas::{SchemaOptions, Schemas},
+    versions::{AggregateVersions, Memory, Versions},
+    warnings::Warnings,
+};
+use crate::{event::Seq, store::StoreError};
+
+/// Events checked before others get their turn on the thread: about a millisecond's work.
+const EVENTS_AT_ONCE: usize = 64;
+/// What is kept of a failed event's problems, in characters.
+const ERROR_CHARS_MAX: usize = 1_000;
+
+/// What is checked. By default nothing is.
+#[derive(Debug, Clone, Default)]
+pub struct CheckOptions {
+    pub schemas: Option<SchemaOptions>,
+    pub rules: Vec<RuleOptions>,
+    /// Whether an aggregate's versions must increase, and what becomes of an event whose version does not.
+    pub aggregate_versions: Option<OnFailure>,
+}
+
+impl CheckOptions {
+    pub fn is_empty(&self) -> bool {
+        self.schemas.is_none() && self.rules.is_empty() && self.aggregate_versions.is_none()
+    }
+}
+
+/// What becomes of an event that fails a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// It is a dead letter.
+    #[default]
+    Reject,
+    /// It is delivered, and the log says so.
+    Warn,
+}
+
+/// Something an event did not fulfil.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Which check: ``schema `OrderPlaced/1.json` ``, ``rule `stores-named` ``, `aggregate_versions`.
+    pub check: String,
+    /// Where in the payload (a JSON pointer), or which fields.
+    pub path: String,
+    pub problem: String,
+    pub on_failure: OnFailure,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}: {}", self.check, self.path, self.problem)
+    }
+}
+
+/// What a look at one event found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    Pass,
+    /// At least one.
+    Failed(Vec<Failure>),
+    /// It can't be checked now: what the check needs is away.
+    Wait {
+        error: String,
+        /// When to look again, about.
+        retry_in: Duration,
+    },
+}
+
+impl Finding {
+    /// Why it must not go out, in one text; `None` when it may.
+    pub fn rejection(&self) -> Option<String> {
+        let Self::Failed(failures) = self else {
+            return None;
+        };
+        let texts: Vec<String> = failures
+            .iter()
+            .filter(|failure| failure.on_failure == OnFailure::Reject)
+            .map(Failure::to_string)
+            .collect();
+        (!texts.is_empty()).then(|| texts.join("; ").chars().take(ERROR_CHARS_MAX).collect())
+    }
+}
+
+/// Why checks can't be made from their options.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error(transparent)]
+    Folder(#[from] folder::FolderError),
+    #[error(transparent)]
+    Registry(#[from] registry::RegistryError),
+    #[error(transparent)]
+    Rule(#[from] rules::RuleError),
+}
+
+/// The checks in force.
+pub struct Checks {
+    schemas: Option<Schemas>,
+    rules: Vec<Rule>,
+    versions: Option<Versions>,
+    warnings: Warnings,
+}
+
+impl fmt::Debug for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checks").finish_non_exhaustive()
+    }
+}
+
+impl Checks {
+    /// Reads the schemas of a folder and compiles the rules. `versions` knows what versions were let through before;
+    /// without it only what is looked at now counts.
+    pub fn new(
+        options: &CheckOptions,
+        versions: Option<Arc<dyn AggregateVersions>>,
+    ) -> Result<Self, CheckError> {
+        Ok(Self {
+            schemas: options.schemas.as_ref().map(Schemas::new).transpose()?,
+            rules: options
+                .rules
+                .iter()
+                .map(Rule::compile)
+                .collect::<Result<_, _>>()?,
+            versions: options
+                .aggregate_versions
+                .map(|on_failure| Versions::new(on_failure, versions)),
+            warnings: Warnings::default(),
+        })
+    }
+
+    /// Keeps the schemas of a folder fresh; never ends.
+    pub async fn keep_fresh(&self, every: Duration) {
+        match &self.schemas {
+            Some(schemas) => schemas.keep_fresh(every).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Looks at events in the order of their aggregates' lives. `memory` is what this reader has let through; without it the
+    /// aggregates' versions are not looked at, as of events that were let through before.
+    pub async fn look(
+        &self,
+        events: &[(Seq, &Event)],
+        memory: Option<&mut Memory>,
+    ) -> Result<Vec<Finding>, StoreError> {
+        let view = match &self.schemas {
+            Some(schemas) => Some(schemas.view(events).await),
+            None => None,
+        };
+        let mut findings = Vec::with_capacity(events.len());
+        for chunk in events.chunks(EVENTS_AT_ONCE) {
+            findings.extend(
+                chunk
+                    .iter()
+                    .map(|(_, event)| self.look_safely_at(event, view.as_ref())),
+            );
+            tokio::task::yield_now().await;
+        }
+        if let (Some(versions), Some(memory)) = (&self.versions, memory) {
+            versions.look(events, &mut findings, memory).await?;
+        }
+        Ok(findings)
+    }
+
+    /// Tells of what failed and goes out all the same: now and then, not of each event.
+    pub fn warn(&self, event: &Event, finding: &Finding) {
+        let Finding::Failed(failures) = finding else {
+            return;
+        };
+        for failure in failures {
+            if failure.on_failure == OnFailure::Warn {
+                self.warnings.tell(event, failure);
+            }
+        }
+    }
+
+    /// Failures that were only warned of, so far.
+    pub fn warned(&self) -> u64 {
+        self.warnings.count()
+    }
+
+    /// Why schemas can't be had, while their registry is away.
+    pub fn registry_down(&self) -> Option<String> {
+        self.schemas.as_ref()?.registry_down()
+    }
+
+    /// A panic in a check is that event's failure.
+    fn look_safely_at(&self, event: &Event, view: Option<&schemas::View<'_>>) -> Finding {
+        catch_unwind(AssertUnwindSafe(|| self.look_at(event, view))).unwrap_or_else(|_| {
+            Finding::Failed(vec![Failure {
+                check: "schema".to_owned(),
+                path: "/".to_owned(),
+                problem: "the check broke off on this payload".to_owned(),
+                on_failure: OnFailure::Reject,
+            }])
+        })
+    }
+
+    fn look_at(&self, event: &Event, view: Option<&schemas::View<'_>>) -> Finding {
+        let mut failures = Vec::new();
+        let mut payload = Payload::new(event);
+        if let Some(view) = view
+            && let Err(wait) = view.check(event, &mut payload, &mut failures)
+        {
+            return wait;
+        }
+        let mut applying = self
+            .rules
+            .iter()
+            .filter(|rule| rule.applies(&event.event_type))
+            .peekable();
+        if applying.peek().is_some() {
+            match payload.parsed() {
+                Ok(payload) => {
+                    let subject = Subject::new(event, payload);
+                    failures.extend(applying.filter_map(|rule| rule.check(&subject)));
+                }
+                Err(problem) => failures.extend(applying.map(|rule| rule.failed("payload", problem.clone()))),
+            }
+        }
+        if failures.is_empty() {
+            Finding::Pass
+        } else {
+            Finding::Failed(failures)
+        }
+    }
+}
+
+/// A payload that is parsed once, and only if a check wants it.
+pub(crate) struct Payload<'e> {
+    bytes: &'e [u8],
+    parsed: Option<Result<Value, String>>,
+}
+
+impl<'e> Payload<'e> {
+    fn new(event: &'e Event) -> Self {
+        Self {
+            bytes: &event.payload,
+            parsed: None,
+        }
+    }
+
+    fn parsed(&mut self) -> Result<&Value, String> {
+        self.parsed
+            .get_or_insert_with(|| {
+                serde_json::from_slice(self.bytes)
+                    .map_err(|error| format!("the payload can't be read: {error}"))
+            })
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests;

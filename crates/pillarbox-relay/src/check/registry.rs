@@ -1,0 +1,334 @@
+//! Schemas from a registry that speaks Confluent's HTTP API: `GET /subjects/{subject}/versions/{version}`.
+//!
+//! A version of a subject never changes, so it is asked for once. While the registry is away it is asked now and then, not
+//! for each event, and beside the events' way: those that need nothing of it must not wait for its answer.
+
+mod answer;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use pillarbox::Event;
+use reqwest::Client;
+use thiserror::Error;
+use tokio::time::Instant;
+use url::Url;
+
+use super::{recent::Recent, schema::Schema, schemas::Lookup};
+use crate::{
+    event::Seq,
+    http_client::{self, HttpClientError},
+};
+
+/// Schemas that are kept.
+const SCHEMAS_MAX: usize = 2_000;
+/// How long "there is none" and "that one is of no use" hold.
+const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
+/// A registry that is away is given so many times its timeout to answer: nobody waits for it.
+const PATIENCE: u32 = 5;
+/// Between two requests while it is away: at first, and at most.
+const AWAY_FIRST: Duration = Duration::from_millis(500);
+const AWAY_MAX: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Error)]
+pub enum RegistryError {
+    #[error("the schema registry's address can't be used: {0}")]
+    Address(String),
+    #[error(transparent)]
+    Client(#[from] HttpClientError),
+}
+
+/// What to do with events whose schema is not known while the registry is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenAway {
+    /// They wait, and their keys with them.
+    #[default]
+    Wait,
+    Pass,
+    Reject,
+}
+
+#[derive(Clone)]
+pub struct RegistryOptions {
+    /// `http://user:password@host:port/prefix`; a secret.
+    pub url: String,
+    /// With `{event_type}`, `{topic}` and `{aggregate_type}` in it.
+    pub subject: String,
+    pub when_away: WhenAway,
+    /// Events wait so long for an answer; then the registry is away.
+    pub timeout: Duration,
+}
+
+impl RegistryOptions {
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            subject: "{event_type}".into(),
+            when_away: WhenAway::default(),
+            timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+impl fmt::Debug for RegistryOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryOptions")
+            .field("subject", &self.subject)
+            .field("when_away", &self.when_away)
+            .finish_non_exhaustive()
+    }
+}
+
+type Key = (String, i32);
+
+pub(super) struct Registry {
+    client: Client,
+    timeout: Duration,
+    base: Url,
+    user: Option<(String, String)>,
+    subject: String,
+    when_away: WhenAway,
+    known: Mutex<Recent<Key, Known>>,
+    /// One asks at a time; who waits finds the answer in `known`.
+    asking: tokio::sync::Mutex<()>,
+    away: Mutex<Option<Away>>,
+}
+
+#[derive(Clone)]
+enum Known {
+    Schema(Arc<Schema>),
+    Missing { until: Instant },
+    Broken { problem: Arc<str>, until: Instant },
+}
+
+struct Away {
+    why: String,
+    since: Instant,
+    wait: Duration,
+    next: Instant,
+    /// Somebody asks just now.
+    asking: bool,
+}
+
+/// What the registry says about the schemas of some events.
+pub(super) struct RegistryView {
+    known: HashMap<Key, Known>,
+    away: String,
+}
+
+impl Registry {
+    pub(super) fn open(options: &RegistryOptions) -> Result<Self, RegistryError> {
+        let mut base = parse(&options.url)?;
+        let user = (!base.username().is_empty()).then(|| {
+            let text = |text: &str| percent_decoded(text);
+            (text(base.username()), text(base.password().unwrap_or_default()))
+        });
+        let _ = base.set_username("");
+        let _ = base.set_password(None);
+        Ok(Self {
+            client: http_client::client(options.timeout * PATIENCE)?,
+            timeout: options.timeout,
+            base,
+            user,
+            subject: options.subject.clone(),
+            when_away: options.when_away,
+            known: Mutex::new(Recent::new(SCHEMAS_MAX)),
+            asking: tokio::sync::Mutex::new(()),
+            away: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn when_away(&self) -> WhenAway {
+        self.when_away
+    }
+
+    pub(super) fn subject(&self, event: &Event) -> String {
+        self.subject
+            .replace("{event_type}", &event.event_type)
+            .replace("{topic}", &event.topic)
+            .replace("{aggregate_type}", &event.aggregate_type)
+    }
+
+    /// When an event that waits for it should be looked at again: the longer it is away, the later.
+    pub(super) fn ask_again_in(&self) -> Duration {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = away.as_ref().map_or(Duration::ZERO, |away| away.since.elapsed());
+        (since / 2).clamp(Duration::from_secs(1), AWAY_MAX)
+    }
+
+    pub(super) fn down(&self) -> Option<String> {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.as_ref().map(|away| away.why.clone())
+    }
+
+    /// The schemas of these events: those that are known, and the others as far as the registry tells them now.
+    pub(super) async fn view(self: &Arc<Self>, events: &[(Seq, &Event)]) -> RegistryView {
+        let mut view = RegistryView {
+            known: HashMap::new(),
+            away: String::new(),
+        };
+        let mut unknown = Vec::new();
+        for (_, event) in events {
+            let key = (self.subject(event), event.schema_version);
+            if view.known.contains_key(&key) || unknown.contains(&key) {
+                continue;
+            }
+            match self.recall(&key) {
+                Some(known) => {
+                    view.known.insert(key, known);
+                }
+                None => unknown.push(key),
+            }
+        }
+        if !unknown.is_empty() {
+            let _turn = self.asking.lock().await;
+            for key in unknown {
+                match self.learn(&key).await {
+                    Ok(known) => {
+                        view.known.insert(key, known);
+                    }
+                    Err(why) => view.away = why,
+                }
+            }
+        }
+        view
+    }
+
+    fn recall(&self, key: &Key) -> Option<Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(key)?;
+        match found {
+            Known::Missing { until } | Known::Broken { until, .. } if *until <= Instant::now() => None,
+            found => Some(found.clone()),
+        }
+    }
+
+    /// Asks for one, unless somebody else has. Of a registry that is away the answer is not waited for.
+    async fn learn(self: &Arc<Self>, key: &Key) -> Result<Known, String> {
+        if let Some(known) = self.recall(key) {
+            return Ok(known);
+        }
+        if let Some(away) = &mut *self.away.lock().unwrap_or_else(PoisonError::into_inner) {
+            if !away.asking && Instant::now() >= away.next {
+                away.asking = true;
+                let (registry, key) = (self.clone(), key.clone());
+                tokio::spawn(async move { registry.ask_and_note(&key).await });
+            }
+            return Err(away.why.clone());
+        }
+        match tokio::time::timeout(self.timeout, self.ask_and_note(key)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.is_away("it gives no answer in time")),
+        }
+    }
+
+    async fn ask_and_note(&self, key: &Key) -> Result<Known, String> {
+        match self.ask(key).await {
+            Ok(known) => {
+                self.is_back();
+                self.known
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(key.clone(), known.clone());
+                Ok(known)
+            }
+            Err(why) => Err(self.is_away(&why)),
+        }
+    }
+
+    async fn ask(&self, (subject, version): &Key) -> Result<Known, String> {
+        let mut url = self.base.clone();
+        match url.path_segments_mut() {
+            Ok(mut path) => {
+                path.pop_if_empty()
+                    .extend(["subjects", subject, "versions", &version.to_string()]);
+            }
+            Err(()) => return Err("its address can have no path".into()),
+        }
+        let mut request = self.client.get(url).header(
+            "accept",
+            "application/vnd.schemaregistry.v1+json, application/json",
+        );
+        if let Some((user, password)) = &self.user {
+            request = request.basic_auth(user, Some(password));
+        }
+        answer::known(request.send().await, subject, *version).await
+    }
+
+    fn is_away(&self, why: &str) -> String {
+        let why = format!("the schema registry is away: {why}");
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        if away.is_none() {
+            tracing::warn!(why, "schemas can't be had");
+        }
+        let now = Instant::now();
+        let (since, wait) = match &*away {
+            Some(away) => (away.since, (away.wait * 2).min(AWAY_MAX)),
+            None => (now, AWAY_FIRST),
+        };
+        *away = Some(Away {
+            why: why.clone(),
+            since,
+            wait,
+            next: now + wait,
+            asking: false,
+        });
+        why
+    }
+
+    fn is_back(&self) {
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        if away.take().is_some() {
+            tracing::info!("the schema registry answers again");
+        }
+    }
+}
+
+impl RegistryView {
+    pub(super) fn find(&self, subject: &str, version: i32) -> Lookup<'_> {
+        match self.known.get(&(subject.to_owned(), version)) {
+            Some(Known::Schema(schema)) => Lookup::Found(schema),
+            Some(Known::Missing { .. }) => Lookup::Missing,
+            Some(Known::Broken { problem, .. }) => Lookup::Broken(problem),
+            None => Lookup::Away(&self.away),
+        }
+    }
+}
+
+/// The address, if it can be one. The error never shows it: it may hold a password.
+pub fn parse(url: &str) -> Result<Url, RegistryError> {
+    let parsed = Url::parse(url).map_err(|error| RegistryError::Address(error.to_string()))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        return Err(RegistryError::Address(format!(
+            "`{}:` is not known here: use http:// or https://",
+            parsed.scheme()
+        )));
+    }
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        return Err(RegistryError::Address("it may have no `?` and no `#`".into()));
+    }
+    Ok(parsed)
+}
+
+fn percent_decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let hex = |at: usize| -> Option<u8> { u8::from_str_radix(text.get(at..at + 2)?, 16).ok() };
+    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        match (bytes[at] == b'%').then(|| hex(at + 1)).flatten() {
+            Some(byte) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            None => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}

@@ -1,0 +1,174 @@
+//! The versions of an aggregate increase: an event that does not come after the last one let through is stale.
+
+use std::{collections::HashMap, sync::Arc};
+
+use async_trait::async_trait;
+use pillarbox::Event;
+
+use super::{Failure, Finding, OnFailure, recent::Recent};
+use crate::{event::Seq, store::StoreError};
+
+/// Aggregates whose latest version is remembered: some 30 MB.
+const AGGREGATES_MAX: usize = 200_000;
+/// A copy of a dead event has it, and comes late by design.
+const REPLAY_OF: &str = "replay-of";
+
+/// An aggregate: its type and id.
+pub type Aggregate = (String, String);
+
+/// A version that was let through, and the event that had it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LetThrough {
+    pub version: i64,
+    pub seq: Seq,
+}
+
+/// What a store knows of the versions that were let through. Apart from [`crate::Store`], because only this check asks.
+#[async_trait]
+pub trait AggregateVersions: Send + Sync + 'static {
+    /// The highest version of each aggregate among its events that are neither dead nor pending, in the order asked.
+    async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError>;
+
+    /// Those of these events that are dead.
+    async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError>;
+
+    /// Whether the index is there that `latest` needs.
+    async fn has_index(&self) -> Result<bool, StoreError>;
+
+    /// Makes that index; says what it did, a line each.
+    async fn make_index(&self) -> Result<Vec<String>, StoreError>;
+
+    /// The SQL of that index, for those who run their migrations themselves.
+    fn index_sql(&self) -> String;
+}
+
+/// What one reader of the store has let through. A new reader starts with a new one: it reads again what was not settled.
+#[derive(Debug)]
+pub struct Memory(Recent<Aggregate, LetThrough>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(Recent::new(AGGREGATES_MAX))
+    }
+}
+
+pub(super) struct Versions {
+    on_failure: OnFailure,
+    store: Option<Arc<dyn AggregateVersions>>,
+}
+
+impl Versions {
+    pub(super) fn new(on_failure: OnFailure, store: Option<Arc<dyn AggregateVersions>>) -> Self {
+        Self { on_failure, store }
+    }
+
+    /// Adds to the findings. What another check has rejected is not let through and does not count.
+    pub(super) async fn look(
+        &self,
+        events: &[(Seq, &Event)],
+        findings: &mut [Finding],
+        memory: &mut Memory,
+    ) -> Result<(), StoreError> {
+        let looked_at: Vec<(usize, Aggregate, i64)> = events
+            .iter()
+            .enumerate()
+            .filter(|(index, (_, event))| {
+                findings[*index].rejection().is_none() && !event.headers.contains_key(REPLAY_OF)
+            })
+            .filter_map(|(index, (_, event))| Some((index, aggregate(event), event.aggregate_version?)))
+            .collect();
+        self.remember(&looked_at, memory).await?;
+        self.forget_the_dead(&looked_at, memory).await?;
+        for (index, aggregate, version) in looked_at {
+            let last = memory.0.get(&aggregate).copied();
+            let seq = events[index].0;
+            match last {
+                Some(last) if version <= last.version => {
+                    add(&mut findings[index], self.failure(version, last.version));
+                }
+                _ => memory.0.insert(aggregate, LetThrough { version, seq }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the store about the aggregates that are not remembered: one query for a page.
+    async fn remember(
+        &self,
+        looked_at: &[(usize, Aggregate, i64)],
+        memory: &mut Memory,
+    ) -> Result<(), StoreError> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        let mut unknown: Vec<Aggregate> = Vec::new();
+        for (_, aggregate, _) in looked_at {
+            if memory.0.get(aggregate).is_none() {
+                unknown.push(aggregate.clone());
+            }
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let latest = store.latest(&unknown).await?;
+        for (aggregate, latest) in unknown.into_iter().zip(latest) {
+            if let Some(latest) = latest {
+                memory.0.insert(aggregate, latest);
+            }
+        }
+        Ok(())
+    }
+
+    /// An event that was let through may have died since: it does not count any more.
+    async fn forget_the_dead(
+        &self,
+        looked_at: &[(usize, Aggregate, i64)],
+        memory: &mut Memory,
+    ) -> Result<(), StoreError> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        let mut in_the_way: HashMap<Seq, Aggregate> = HashMap::new();
+        for (_, aggregate, version) in looked_at {
+            if let Some(last) = memory.0.get(aggregate)
+                && *version <= last.version
+            {
+                in_the_way.insert(last.seq, aggregate.clone());
+            }
+        }
+        if in_the_way.is_empty() {
+            return Ok(());
+        }
+        let seqs: Vec<Seq> = in_the_way.keys().copied().collect();
+        for seq in store.dead_among(&seqs).await? {
+            if let Some(aggregate) = in_the_way.remove(&seq) {
+                memory.0.remove(&aggregate);
+            }
+        }
+        self.remember(looked_at, memory).await
+    }
+
+    fn failure(&self, version: i64, last: i64) -> Failure {
+        Failure {
+            check: "aggregate_versions".to_owned(),
+            path: "aggregate_version".to_owned(),
+            problem: format!("{version} does not come after {last}, which was let through before"),
+            on_failure: self.on_failure,
+        }
+    }
+}
+
+fn aggregate(event: &Event) -> Aggregate {
+    (event.aggregate_type.clone(), event.aggregate_id.clone())
+}
+
+fn add(finding: &mut Finding, failure: Failure) {
+    match finding {
+        Finding::Failed(failures) => failures.push(failure),
+        // A warning does not let an event pass that another check could not judge.
+        Finding::Wait { .. } if failure.on_failure == OnFailure::Warn => {}
+        other => *other = Finding::Failed(vec![failure]),
+    }
+}

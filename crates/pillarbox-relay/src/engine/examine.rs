@@ -1,0 +1,85 @@
+//! The checks on the way into the window: what stands against delivering an event, and why.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use crate::{
+    check::{Checks, Finding, versions::Memory},
+    event::{Seq, StoredEvent},
+    store::StoreError,
+};
+
+/// What stands against delivering some of the events: those that are not in it passed, or nothing is checked.
+pub(super) type Objections = HashMap<Seq, Objection>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Objection {
+    /// It failed a check: a dead letter.
+    Reject { error: String },
+    /// It can't be checked now: it waits in the side table, and is looked at again.
+    Wait { error: String, retry_in: Duration },
+}
+
+/// Something read from the store, and what the checks say of it.
+#[derive(Debug, Default)]
+pub(super) struct Examined<T> {
+    pub(super) found: T,
+    pub(super) objections: Objections,
+}
+
+/// The checks of one reader.
+pub(super) struct Examiner {
+    checks: Option<Arc<Checks>>,
+    memory: Memory,
+}
+
+impl Examiner {
+    pub(super) fn new(checks: Option<Arc<Checks>>) -> Self {
+        Self {
+            checks,
+            memory: Memory::default(),
+        }
+    }
+
+    /// Of events that discovery brings.
+    pub(super) async fn look<'e>(
+        &mut self,
+        events: impl Iterator<Item = &'e StoredEvent>,
+    ) -> Result<Objections, StoreError> {
+        match &self.checks {
+            Some(checks) => objections(checks, events, Some(&mut self.memory)).await,
+            None => Ok(Objections::new()),
+        }
+    }
+}
+
+/// Of events that were let through before, or should have been: their aggregates' versions are not looked at.
+pub(super) async fn again<'e>(
+    checks: Option<&Arc<Checks>>,
+    events: impl Iterator<Item = &'e StoredEvent>,
+) -> Result<Objections, StoreError> {
+    match checks {
+        Some(checks) => objections(checks, events, None).await,
+        None => Ok(Objections::new()),
+    }
+}
+
+async fn objections<'e>(
+    checks: &Checks,
+    events: impl Iterator<Item = &'e StoredEvent>,
+    memory: Option<&mut Memory>,
+) -> Result<Objections, StoreError> {
+    let events: Vec<_> = events.map(|event| (event.seq, &event.event)).collect();
+    let findings = checks.look(&events, memory).await?;
+    let mut objections = Objections::new();
+    for ((seq, event), finding) in events.into_iter().zip(findings) {
+        if let Some(error) = finding.rejection() {
+            objections.insert(seq, Objection::Reject { error });
+        } else {
+            checks.warn(event, &finding);
+            if let Finding::Wait { error, retry_in } = finding {
+                objections.insert(seq, Objection::Wait { error, retry_in });
+            }
+        }
+    }
+    Ok(objections)
+}

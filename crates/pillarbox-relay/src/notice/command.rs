@@ -1,0 +1,127 @@
+//! Any program that reads a notice from its stdin.
+
+use std::{process::Stdio, time::Duration};
+
+use async_trait::async_trait;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    process::{Child, Command},
+    time::timeout,
+};
+use uuid::Uuid;
+
+use super::{Channel, ChannelError, NoticeError, channel::key};
+
+/// What is kept of what it says on stderr, and how much of its last line is passed on.
+const STDERR_BYTES_MAX: usize = 4 * 1024;
+const LINE_CHARS_MAX: usize = 200;
+/// A program it left behind may keep its stderr open: it is not waited for.
+const STDERR_WAIT: Duration = Duration::from_millis(500);
+
+pub struct CommandChannel {
+    key: String,
+    program: String,
+    arguments: Vec<String>,
+    timeout: Duration,
+}
+
+impl CommandChannel {
+    pub fn open(command: &[String], timeout: Duration) -> Result<Self, NoticeError> {
+        let (program, arguments) = command.split_first().ok_or(NoticeError::NoProgram)?;
+        Ok(Self {
+            key: key("command", &command.join("\0")),
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            timeout,
+        })
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        // The configuration may be given by variables, with passwords and secrets in them.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PILLARBOX_") {
+                command.env_remove(name);
+            }
+        }
+        command.spawn()
+    }
+}
+
+#[async_trait]
+impl Channel for CommandChannel {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its arguments may hold a secret.
+    fn name(&self) -> String {
+        format!("command {}", self.program)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    async fn tell(&self, _: Uuid, body: &str) -> Result<(), ChannelError> {
+        let mut child = self
+            .spawn()
+            .map_err(|error| ChannelError::Retry(format!("it can't be started: {error}")))?;
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        let said = tokio::spawn(async move {
+            match stderr {
+                Some(stderr) => last_line(stderr).await,
+                None => String::new(),
+            }
+        });
+        let ended = timeout(self.timeout, async {
+            if let Some(mut stdin) = stdin {
+                // A program that does not read it all may be done all the same: its exit code tells.
+                let _ = stdin.write_all(body.as_bytes()).await;
+            }
+            child.wait().await
+        })
+        .await;
+        let why = match ended {
+            Ok(Ok(status)) if status.success() => return Ok(()),
+            Ok(Ok(status)) => format!("it ended with {status}"),
+            Ok(Err(error)) => format!("it can't be waited for: {error}"),
+            Err(_) => {
+                let _ = child.kill().await;
+                format!(
+                    "it did not end within {:.1} s and was killed",
+                    self.timeout.as_secs_f64()
+                )
+            }
+        };
+        let said = timeout(STDERR_WAIT, said).await;
+        let said = said.ok().and_then(Result::ok).unwrap_or_default();
+        Err(ChannelError::Retry(match said.is_empty() {
+            true => why,
+            false => format!("{why}: {said}"),
+        }))
+    }
+}
+
+/// The last line that is not empty, as far as it fits.
+async fn last_line(mut from: impl AsyncRead + Unpin) -> String {
+    let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
+    while let Ok(read @ 1..) = from.read(&mut piece).await {
+        kept.extend_from_slice(&piece[..read]);
+        let excess = kept.len().saturating_sub(STDERR_BYTES_MAX);
+        kept.drain(..excess);
+    }
+    let text = String::from_utf8_lossy(&kept);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty());
+    let plain = line.unwrap_or_default().chars().filter(|c| !c.is_control());
+    plain.take(LINE_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+-- Dead events whose keys wait for a person: into the side table, ahead of everything behind them. Primary keys find all
+-- three; locks the rows.
+-- $1 seqs
+insert into {events_parked} (seq, lane, key, state, due_at)
+select e.seq, e.lane, d.key, 'blocked', null
+from {events} e
+join {dead} d on d.seq = e.seq
+where e.seq = any($1::bigint[]) and e.status = 'dead' and d.state = 'open'
+on conflict (seq) do nothing

@@ -1,0 +1,67 @@
+//! The versions of aggregates, for the check that they increase.
+
+use async_trait::async_trait;
+use sqlx::Row;
+
+use super::{
+    PostgresStore,
+    connection::{arguments, statement},
+};
+use crate::{
+    check::versions::{Aggregate, AggregateVersions, LetThrough},
+    event::Seq,
+    store::StoreError,
+};
+
+#[async_trait]
+impl AggregateVersions for PostgresStore {
+    async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("versions_latest.sql"));
+        let (types, ids): (Vec<String>, Vec<String>) = aggregates.iter().cloned().unzip();
+        let rows = self.connection.rows(&sql, arguments!(types, ids)?).await?;
+        let mut latest = vec![None; aggregates.len()];
+        for row in &rows {
+            let read = || -> Result<(i64, i64, Seq), sqlx::Error> {
+                Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+            };
+            let (n, version, seq) = read().map_err(|e| self.connection.explain(e))?;
+            if let Some(place) = usize::try_from(n - 1).ok().and_then(|n| latest.get_mut(n)) {
+                *place = Some(LetThrough { version, seq });
+            }
+        }
+        Ok(latest)
+    }
+
+    async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("versions_dead.sql"));
+        let rows = self.connection.rows(&sql, arguments!(seqs.to_vec())?).await?;
+        rows.iter()
+            .map(|row| row.try_get(0).map_err(|e| self.connection.explain(e)))
+            .collect()
+    }
+
+    async fn has_index(&self) -> Result<bool, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("versions_indexed.sql"));
+        let name = self.connection.tables().beside("versions");
+        let row = self.connection.row(&sql, arguments!(name)?).await?;
+        row.try_get(0).map_err(|e| self.connection.explain(e))
+    }
+
+    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
+        if self.has_index().await? {
+            return Ok(Vec::new());
+        }
+        let name = self.connection.tables().beside("versions");
+        // One that is there and not valid is what is left of a making that was broken off.
+        let drop = format!("drop index concurrently if exists {name}");
+        self.connection.outside(drop).await?;
+        self.connection.outside(self.index_sql()).await?;
+        Ok(vec![format!("made index {}", name.replace('"', ""))])
+    }
+
+    fn index_sql(&self) -> String {
+        self.connection
+            .tables()
+            .render(include_str!("versions_index.sql"))
+    }
+}

@@ -1,0 +1,79 @@
+//! What becomes of a key when one of its events dies, where it does not simply go on.
+
+use serde_json::{Value, json};
+
+use super::{
+    discover::json as text,
+    settle::{Batch, failure},
+};
+use crate::{
+    dead::{SUPERSEDED, superseded_fingerprint},
+    event::{Lane, Seq},
+    route::AfterDeath,
+    settlement::{Dead, DeadReason, FailedTry},
+    store::StoreError,
+};
+
+impl Batch<'_> {
+    /// Does what the routes of the dead want of those behind them.
+    pub(super) async fn after_deaths(&mut self, dead: &[Dead]) -> Result<(), StoreError> {
+        let with = |after: AfterDeath| -> Vec<Value> {
+            let dead = dead.iter().filter(|dead| dead.after == after);
+            dead.map(|dead| json!(dead.seq)).collect()
+        };
+        let sql = &self.at.statements;
+        self.plain(&sql.block, &with(AfterDeath::Block)).await?;
+        let latest = with(AfterDeath::Latest);
+        match dead.first() {
+            Some(first) if !latest.is_empty() => self.supersede(&latest, &first.failure).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Of what waits behind these dead events and has their topic, only the newest is left. `failure` tells the relay.
+    async fn supersede(&mut self, dead: &[Value], death: &FailedTry) -> Result<(), StoreError> {
+        let sql = &self.at.statements;
+        self.at.counted(1);
+        let older: Vec<(Seq, u32, String)> = sqlx::query_as(sql.superseded.clone())
+            .bind(text(dead))
+            .fetch_all(&mut **self.tx)
+            .await
+            .map_err(|e| self.at.error(e))?;
+        if older.is_empty() {
+            return Ok(());
+        }
+        let (fingerprint, reason) = (superseded_fingerprint(), DeadReason::PermanentFailure.as_str());
+        let rows = older.iter().map(|(seq, attempts, newest)| {
+            let why = FailedTry {
+                error: format!("{SUPERSEDED} \"{newest}\""),
+                sink: None,
+                relay: death.relay.clone(),
+            };
+            json!({
+                "seq": seq, "attempts": attempts, "reason": reason, "failure": failure(&why, self.now),
+                "tried": false, "fingerprint": fingerprint,
+            })
+        });
+        let rows: Vec<Value> = rows.collect();
+        let seqs: Vec<Value> = older.iter().map(|(seq, ..)| json!(seq)).collect();
+        let told: Vec<Value> = seqs.iter().map(|seq| json!([seq, null])).collect();
+        self.timed(&sql.bury, &rows).await?;
+        self.timed(&sql.die, &rows).await?;
+        self.plain(&sql.unpark, &seqs).await?;
+        self.plain(&sql.dead_discarded, &seqs).await?;
+        self.tell(&told, "discarded", &death.relay, Some(SUPERSEDED))
+            .await
+    }
+
+    /// Keys that waited for these dead events go on.
+    pub(super) async fn unblock(&mut self, seqs: &[Value]) -> Result<(), StoreError> {
+        self.at.counted(1);
+        let keys: Vec<(Lane, String)> = sqlx::query_as(self.at.statements.unblock.clone())
+            .bind(text(seqs))
+            .fetch_all(&mut **self.tx)
+            .await
+            .map_err(|e| self.at.error(e))?;
+        self.release(&keys.into_iter().collect()).await?;
+        Ok(())
+    }
+}

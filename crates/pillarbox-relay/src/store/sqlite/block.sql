@@ -1,0 +1,8 @@
+-- Dead events whose keys wait for a person stay in the side table. Served by the primary keys of all three tables.
+-- ?1 seqs
+insert into {events_parked} (seq, lane, key, state, due_at)
+select e.seq, e.lane, d.key, 'blocked', null
+from {events} as e
+join {dead} as d on d.seq = e.seq
+where e.seq in (select value from json_each(?1)) and e.status = 'dead' and d.state = 'open'
+on conflict (seq) do nothing

@@ -1,0 +1,10 @@
+-- The oldest open dead letters that match, are old enough and were not replayed too often. Walks the index of open ones in its
+-- order, with the recoveries' index; takes no lock that a writer minds.
+-- ?1 to ?8: the filter  ?9 died before  ?10 replays below  ?11 count
+select d.id
+from {dead} as d
+where d.state = 'open' and {filter}
+    and d.died_at <= ?9
+    and (select count(*) from {events_recoveries} as r where r.seq = d.seq and r.action = 'replayed') < ?10
+order by d.seq
+limit ?11

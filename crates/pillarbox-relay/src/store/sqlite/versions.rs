@@ -1,0 +1,74 @@
+//! The versions of aggregates, for the check that they increase.
+
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::Row;
+
+use super::{SqliteStore, connection::Connections};
+use crate::{
+    check::versions::{Aggregate, AggregateVersions, LetThrough},
+    event::Seq,
+    store::StoreError,
+};
+
+#[async_trait]
+impl AggregateVersions for SqliteStore {
+    async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError> {
+        let at = &*self.connections;
+        let rows = sqlx::query(at.statements.versions_latest.clone())
+            .bind(json!(aggregates).to_string())
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        let mut latest = vec![None; aggregates.len()];
+        for row in &rows {
+            let read = || -> Result<(i64, Option<Seq>, Option<i64>), sqlx::Error> {
+                Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+            };
+            if let (n, Some(seq), Some(version)) = read().map_err(|e| at.error(e))?
+                && let Some(place) = usize::try_from(n).ok().and_then(|n| latest.get_mut(n))
+            {
+                *place = Some(LetThrough { version, seq });
+            }
+        }
+        Ok(latest)
+    }
+
+    async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError> {
+        let at = &*self.connections;
+        sqlx::query_scalar(at.statements.versions_dead.clone())
+            .bind(json!(seqs).to_string())
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))
+    }
+
+    async fn has_index(&self) -> Result<bool, StoreError> {
+        let at = &*self.connections;
+        sqlx::query_scalar(at.statements.versions_indexed.clone())
+            .bind(name(at))
+            .fetch_one(at.reader())
+            .await
+            .map_err(|e| at.error(e))
+    }
+
+    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
+        if self.has_index().await? {
+            return Ok(Vec::new());
+        }
+        let at = &*self.connections;
+        sqlx::raw_sql(at.statements.versions_index.clone())
+            .execute(at.writer())
+            .await
+            .map_err(|e| at.error(e))?;
+        Ok(vec![format!("made index {}", name(at))])
+    }
+
+    fn index_sql(&self) -> String {
+        self.connections.statements.versions_index.as_str().to_owned()
+    }
+}
+
+fn name(at: &Connections) -> String {
+    at.tables.index("versions").replace('"', "")
+}

@@ -1,0 +1,187 @@
+//! Schemas from a registry, as far as a stub of its API can tell.
+
+use std::time::Duration;
+
+use pillarbox::Event;
+use pillarbox_relay::check::{
+    CheckOptions, Checks, Finding, OnFailure,
+    registry::{RegistryOptions, WhenAway},
+    schemas::{SchemaOptions, SchemaSource},
+};
+use pillarbox_testkit::schema_registry_stub::{Manner, SchemaRegistryStub};
+use serde_json::json;
+
+const INTEGER: &str = r#"{ "type": "integer" }"#;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn checks(url: String, adjust: impl FnOnce(&mut RegistryOptions)) -> Checks {
+    let mut registry = RegistryOptions::new(url);
+    adjust(&mut registry);
+    let options = CheckOptions {
+        schemas: Some(SchemaOptions {
+            source: SchemaSource::Registry(registry),
+            missing_passes: false,
+            on_failure: OnFailure::Reject,
+        }),
+        ..CheckOptions::default()
+    };
+    Checks::new(&options, None).unwrap()
+}
+
+fn event(event_type: &str, payload: &str) -> Event {
+    Event::new("shop.orders", event_type, "order", "1")
+        .json(&json!(payload))
+        .unwrap()
+}
+
+async fn look(checks: &Checks, events: &[Event]) -> Vec<Finding> {
+    let events: Vec<_> = (1..).zip(events).collect();
+    checks.look(&events, None).await.unwrap()
+}
+
+async fn one(checks: &Checks, event_type: &str) -> Finding {
+    look(checks, &[event(event_type, "geheim")]).await.remove(0)
+}
+
+#[tokio::test]
+async fn a_schema_is_asked_for_once_and_applied() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put("Placed", 1, INTEGER);
+    let checks = checks(stub.url(), |_| {});
+    for _ in 0..3 {
+        let findings = look(&checks, &vec![event("Placed", "geheim"); 50]).await;
+        let error = findings[49].rejection().unwrap();
+        assert_eq!(
+            error,
+            "schema `Placed, version 1` at /: the value is not of type `integer`"
+        );
+    }
+    let missing = one(&checks, "Unknown").await.rejection().unwrap();
+    assert!(missing.contains("no schema for `Unknown`"), "{missing}");
+    one(&checks, "Unknown").await;
+    assert_eq!(
+        stub.requests(),
+        ["/subjects/Placed/versions/1", "/subjects/Unknown/versions/1"]
+    );
+}
+
+#[tokio::test]
+async fn the_subject_is_made_from_the_event_and_can_hold_anything() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    let checks = checks(format!("{}/api/", stub.url()), |options| {
+        options.subject = "{topic}/{event_type}-value".into();
+    });
+    one(&checks, "A B?#").await;
+    assert_eq!(
+        stub.requests(),
+        ["/api/subjects/shop.orders%2FA%20B%3F%23-value/versions/1"]
+    );
+}
+
+#[tokio::test]
+async fn a_schema_that_is_of_no_use_rejects_and_says_so() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put_as("AVRO", "Avro", 1, "\"int\"");
+    stub.put_as("PROTOBUF", "Protobuf", 1, "message X {}");
+    stub.put("Broken", 1, "{ \"type\": ");
+    stub.put("Elsewhere", 1, r#"{ "$ref": "http://127.0.0.1:1/x.json" }"#);
+    let checks = checks(stub.url(), |_| {});
+    for (event_type, part) in [
+        ("Avro", "of type AVRO"),
+        ("Protobuf", "of type PROTOBUF"),
+        ("Broken", "no JSON"),
+        ("Elsewhere", "nothing is fetched"),
+    ] {
+        let error = one(&checks, event_type).await.rejection().unwrap();
+        assert!(error.contains(part) && error.contains(event_type), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn while_it_is_away_the_policy_decides_and_it_is_not_asked_for_each_event() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put("Known", 1, INTEGER);
+    for manner in [
+        Manner::Away,
+        Manner::Status(500),
+        Manner::Garbage,
+        Manner::Slow(DEADLINE),
+        Manner::Status(401),
+    ] {
+        for when_away in [WhenAway::Wait, WhenAway::Pass, WhenAway::Reject] {
+            stub.behave(Manner::Answers);
+            let checks = checks(stub.url(), |options| {
+                options.when_away = when_away;
+                options.timeout = Duration::from_millis(200);
+            });
+            one(&checks, "Known").await;
+            stub.behave(manner);
+            let asked = stub.requests().len();
+            for _ in 0..20 {
+                let finding = one(&checks, "New").await;
+                match when_away {
+                    WhenAway::Wait => assert!(matches!(finding, Finding::Wait { .. }), "{finding:?}"),
+                    WhenAway::Pass => assert_eq!(finding, Finding::Pass),
+                    WhenAway::Reject => assert!(finding.rejection().unwrap().contains("is away")),
+                }
+                let known = one(&checks, "Known").await.rejection();
+                assert!(known.unwrap().contains("integer"), "what is known goes on");
+            }
+            let asked = stub.requests().len() - asked;
+            assert!(asked <= 5, "{manner:?}: asked {asked} times for 20 events");
+            assert!(checks.registry_down().is_some());
+        }
+    }
+}
+
+#[tokio::test]
+async fn when_it_is_back_it_is_asked_again() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put("New", 1, INTEGER);
+    stub.behave(Manner::Away);
+    let checks = checks(stub.url(), |_| {});
+    assert!(matches!(one(&checks, "New").await, Finding::Wait { .. }));
+    stub.behave(Manner::Answers);
+    let back = async {
+        while matches!(one(&checks, "New").await, Finding::Wait { .. }) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, back)
+        .await
+        .expect("it is never asked again");
+    assert!(one(&checks, "New").await.rejection().is_some());
+    assert_eq!(checks.registry_down(), None);
+}
+
+#[tokio::test]
+async fn its_password_goes_to_it_and_nowhere_else() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put("Placed", 1, INTEGER);
+    // app:ge:heim
+    stub.demand("Basic YXBwOmdlOmhlaW0=");
+    let good = checks(stub.url_with("app:ge%3Aheim"), |_| {});
+    assert!(
+        one(&good, "Placed")
+            .await
+            .rejection()
+            .unwrap()
+            .contains("integer")
+    );
+    let bad = checks(stub.url_with("app:falsch"), |_| {});
+    let Finding::Wait { error, .. } = one(&bad, "Placed").await else {
+        panic!("it answers 401");
+    };
+    assert!(
+        error.contains("401") && error.contains("user and password"),
+        "{error}"
+    );
+    let gone = checks("http://app:falsch@127.0.0.1:1".into(), |_| {});
+    let Finding::Wait { error: gone, .. } = one(&gone, "Placed").await else {
+        panic!("nobody is there");
+    };
+    assert!(
+        !error.contains("falsch") && !gone.contains("falsch"),
+        "{error} {gone}"
+    );
+}

@@ -1,0 +1,106 @@
+//! What a store owes those who carry notices to people.
+
+use std::{sync::Arc, time::Duration};
+
+use pillarbox_relay::notice::{Claim, Delivery};
+
+use super::{
+    StoreHarness,
+    scene::*,
+    telling::{PRINT, channels, claimed, telling},
+};
+
+pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn StoreHarness>) {
+    let Some(notices) = harness.notices() else { return };
+    assert_eq!(
+        notices.claim("log", LONG).await.unwrap(),
+        Claim::Nothing { next: None }
+    );
+    notices
+        .tell(&telling(PRINT, 0), &channels(&["log"]))
+        .await
+        .unwrap();
+    let claims = (0..4).map(|_| claimed(&*notices, "log", SHORT));
+    let claims: Vec<Delivery> = futures::future::join_all(claims)
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
+    assert_eq!(claims.len(), 1, "{claims:?}");
+    assert_eq!(claims[0].attempts, 1);
+    eventually("the lease ends", || async {
+        match notices.claim("log", LONG).await.unwrap() {
+            Claim::One(again) => {
+                assert_eq!((again.id, again.attempts), (claims[0].id, 2));
+                true
+            }
+            Claim::Nothing { next } => {
+                assert!(next.is_some_and(|next| next <= SHORT), "{next:?}");
+                false
+            }
+        }
+    })
+    .await;
+    let Claim::Nothing { next: Some(next) } = notices.claim("log", LONG).await.unwrap() else {
+        panic!("it is claimed");
+    };
+    assert!(next <= LONG && next > LONG / 2);
+    notices.delivered("log", &claims[0]).await.unwrap();
+    assert_eq!(
+        notices.claim("log", LONG).await.unwrap(),
+        Claim::Nothing { next: None }
+    );
+}
+
+pub async fn a_failed_delivery_comes_again_later_or_never(harness: Arc<dyn StoreHarness>) {
+    let Some(notices) = harness.notices() else { return };
+    notices
+        .tell(&telling(PRINT, 0), &channels(&["hook"]))
+        .await
+        .unwrap();
+    let first = claimed(&*notices, "hook", LONG).await.unwrap();
+    notices
+        .failed("hook", &first, Some(SHORT), "it said “no”\0")
+        .await
+        .unwrap();
+    let claim = notices.claim("hook", LONG).await.unwrap();
+    assert!(
+        matches!(claim, Claim::Nothing { next: Some(next) } if next <= SHORT),
+        "{claim:?}"
+    );
+    eventually("it is due again", || async {
+        claimed(&*notices, "hook", Duration::ZERO).await.is_some()
+    })
+    .await;
+    let again = claimed(&*notices, "hook", LONG).await.unwrap();
+    assert_eq!((again.id, again.attempts), (first.id, 3));
+    notices.failed("hook", &again, None, "no").await.unwrap();
+    assert_eq!(
+        notices.claim("hook", LONG).await.unwrap(),
+        Claim::Nothing { next: None }
+    );
+}
+
+pub async fn a_later_notice_waits_for_an_earlier_one(harness: Arc<dyn StoreHarness>) {
+    let Some(notices) = harness.notices() else { return };
+    let to = channels(&["hook", "log"]);
+    for before in [0, 1] {
+        notices.tell(&telling(PRINT, before), &to).await.unwrap();
+    }
+    let first = claimed(&*notices, "hook", LONG).await.unwrap();
+    assert_eq!(first.n, 1);
+    let claim = notices.claim("hook", LONG).await.unwrap();
+    assert!(
+        matches!(claim, Claim::Nothing { next: Some(next) } if next > LONG / 2),
+        "{claim:?}"
+    );
+    assert!(claimed(&*notices, "log", LONG).await.is_some(), "another channel");
+    notices.tell(&telling("other", 0), &to).await.unwrap();
+    let other = claimed(&*notices, "hook", LONG).await.unwrap();
+    assert_eq!(&*other.fingerprint, "other", "another cause");
+    notices.failed("hook", &first, None, "given up").await.unwrap();
+    assert_eq!(
+        claimed(&*notices, "hook", LONG).await.map(|delivery| delivery.n),
+        Some(2)
+    );
+}

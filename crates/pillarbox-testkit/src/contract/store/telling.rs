@@ -1,0 +1,306 @@
+//! What a store owes those who tell people of dead letters.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use pillarbox_relay::{
+    Settlement,
+    dead::{Actor, DeadFilter, ReplayAs},
+    notice::{
+        About, Claim, Delivery, Gone, Kind, Message, Notices, Options, Outcome, Telling, ToldState, Watch,
+    },
+    settlement::DeadReason,
+};
+use uuid::Uuid;
+
+use super::{
+    StoreHarness,
+    dying::{all, die, letters, scene},
+    scene::*,
+};
+
+pub(super) const PRINT: &str = "0123456789ab";
+
+pub(super) fn telling(fingerprint: &str, before: u64) -> Telling {
+    let died = Timestamp::from_microsecond(1_700_000_000_123_456).unwrap();
+    let about = About {
+        reason: DeadReason::PoisonMessage,
+        count: 7,
+        first_died_at: died - SignedDuration::from_secs(1),
+        last_died_at: died,
+        ..About::nothing(fingerprint, "no “such” \"thing\"", died, "outbox_events", "scene")
+    };
+    Telling {
+        fingerprint: fingerprint.to_owned(),
+        before,
+        state: ToldState::Open,
+        count: 7,
+        last_died_at: died,
+        about,
+        id: Uuid::now_v7(),
+        body: format!("{{\"n\": {before}}}"),
+    }
+}
+
+pub(super) fn channels(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+pub(super) async fn claimed(notices: &dyn Notices, channel: &str, lease: Duration) -> Option<Delivery> {
+    match notices.claim(channel, lease).await.unwrap() {
+        Claim::One(delivery) => Some(*delivery),
+        Claim::Nothing { .. } => None,
+    }
+}
+
+pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>) {
+    let Some(scene) = scene(harness).await else { return };
+    let Some(notices) = scene.harness.notices() else {
+        return;
+    };
+    assert!(notices.open().await.unwrap().is_empty());
+    let (events, others) = (scene.stored("a", 3).await, scene.stored("b", 1).await);
+    die(&scene, &events[..2], "this").await;
+    die(&scene, &others, "that").await;
+    let groups = letters(&scene).groups(&all()).await.unwrap();
+    let causes = notices.open().await.unwrap();
+    assert_eq!((causes.len(), groups.len()), (2, 2));
+    for (cause, group) in causes.iter().zip(&groups) {
+        assert_eq!(
+            (&cause.fingerprint, cause.count),
+            (&group.fingerprint, group.count)
+        );
+        assert_eq!(cause.last_died_at, group.last_died_at);
+    }
+    let since = |after| {
+        let (notices, cause) = (notices.clone(), causes[0].clone());
+        async move { notices.died_since(&cause.fingerprint, after).await.unwrap() }
+    };
+    assert_eq!(since(causes[0].last_died_at).await, 0);
+    assert_eq!(
+        since(causes[0].last_died_at - SignedDuration::from_micros(1)).await,
+        2
+    );
+    die(&scene, &events[2..], "this").await;
+    assert_eq!(since(causes[0].last_died_at).await, 1);
+    let person = Actor {
+        by: "Zoë".into(),
+        why: Some("done".into()),
+    };
+    letters(&scene).discard(&all(), 100, &person).await.unwrap();
+    assert!(notices.open().await.unwrap().is_empty());
+    assert_eq!(since(Timestamp::UNIX_EPOCH).await, 0);
+}
+
+pub async fn one_relay_tells(harness: Arc<dyn StoreHarness>) {
+    let Some(notices) = harness.notices() else { return };
+    for before in [0, 1, 2] {
+        let tries: Vec<Telling> = (0..4).map(|_| telling(PRINT, before)).collect();
+        let to = channels(&["log", "hook"]);
+        let told = futures::future::join_all(tries.iter().map(|telling| notices.tell(telling, &to))).await;
+        let told: Vec<bool> = told.into_iter().map(Result::unwrap).collect();
+        assert_eq!(told.iter().filter(|told| **told).count(), 1, "{told:?}");
+        let first = &tries[told.iter().position(|told| *told).unwrap()];
+        for channel in ["log", "hook"] {
+            let delivery = claimed(&*notices, channel, LONG).await.unwrap();
+            assert_eq!((delivery.id, &delivery.body), (first.id, &first.body));
+            assert_eq!((&*delivery.fingerprint, delivery.n), (PRINT, before + 1));
+            notices.delivered(channel, &delivery).await.unwrap();
+            assert_eq!(claimed(&*notices, channel, LONG).await, None, "one delivery each");
+        }
+    }
+    assert!(
+        !notices
+            .tell(&telling(PRINT, 1), &channels(&["log"]))
+            .await
+            .unwrap(),
+        "decided long ago"
+    );
+    assert_eq!(claimed(&*notices, "log", LONG).await, None);
+}
+
+pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
+    let Some(scene) = scene(harness).await else { return };
+    let Some(notices) = scene.harness.notices() else {
+        return;
+    };
+    let (begin, told) = notices.told().await.unwrap();
+    assert!(told.is_empty() && begin > Timestamp::now() - SignedDuration::from_secs(3_600));
+    die(&scene, &scene.stored("a", 2).await, "no").await;
+    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    assert_eq!(group.told_at, None);
+
+    let open = telling(&group.fingerprint, 0);
+    assert!(notices.tell(&open, &[]).await.unwrap());
+    let (now, told) = notices.told().await.unwrap();
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].n, told[0].state, told[0].count), (1, ToldState::Open, 7));
+    assert_eq!(told[0].last_died_at, open.last_died_at);
+    assert_eq!(told[0].about.as_ref(), Some(&open.about));
+    assert!(told[0].told_at >= begin && told[0].told_at <= now);
+    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    assert_eq!(group.told_at, Some(told[0].told_at));
+
+    let over = Telling {
+        state: ToldState::Recovered,
+        count: 0,
+        ..telling(&group.fingerprint, 1)
+    };
+    assert!(notices.tell(&over, &[]).await.unwrap());
+    let (_, told) = notices.told().await.unwrap();
+    assert_eq!(
+        (told.len(), told[0].n, told[0].state),
+        (1, 2, ToldState::Recovered)
+    );
+    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    assert_eq!(group.told_at, None, "that it is over, they were told");
+}
+
+pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn StoreHarness>) {
+    let Some(scene) = scene(harness).await else { return };
+    let Some(notices) = scene.harness.notices() else {
+        return;
+    };
+    let (events, others) = (scene.stored("a", 4).await, scene.stored("b", 1).await);
+    die(&scene, &events, "this").await;
+    die(&scene, &others, "that").await;
+    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    let person = Actor {
+        by: "Zoë".into(),
+        why: Some("done".into()),
+    };
+    let one = |n: usize| DeadFilter::one(events[n].event.id);
+    for n in [0, 1] {
+        letters(&scene)
+            .replay(&one(n), 1, ReplayAs::Same, &person)
+            .await
+            .unwrap();
+    }
+    letters(&scene).discard(&one(2), 1, &person).await.unwrap();
+    let of = |fingerprint: String, since| {
+        let notices = notices.clone();
+        async move { notices.outcome(&fingerprint, since).await.unwrap() }
+    };
+    let outcome = |waiting| Outcome {
+        replayed: 2,
+        discarded: 1,
+        waiting,
+    };
+    assert_eq!(
+        of(group.fingerprint.clone(), group.first_died_at).await,
+        outcome(2)
+    );
+    scene
+        .settle(Settlement {
+            published_parked: vec![parked(&events[0])],
+            ..Settlement::default()
+        })
+        .await;
+    assert_eq!(
+        of(group.fingerprint.clone(), group.first_died_at).await,
+        outcome(1)
+    );
+    die(&scene, &events[1..2], "something else").await;
+    let left = Outcome {
+        replayed: 1,
+        discarded: 1,
+        waiting: 0,
+    };
+    assert_eq!(of(group.fingerprint.clone(), group.first_died_at).await, left);
+    let later = group.last_died_at + SignedDuration::from_micros(1);
+    assert_eq!(of(group.fingerprint, later).await, Outcome::default());
+    assert_eq!(
+        of("unknown".into(), group.first_died_at).await,
+        Outcome::default()
+    );
+}
+
+/// The look as a relay does it, over this store.
+pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn StoreHarness>) {
+    let Some(scene) = scene(harness).await else { return };
+    let Some(notices) = scene.harness.notices() else {
+        return;
+    };
+    let mut watch = Watch {
+        dead_letters: letters(&scene),
+        notices: notices.clone(),
+        options: Options {
+            recovery_wait: Duration::ZERO,
+            ..Options::default()
+        },
+        relay: "scene".into(),
+        outbox: "outbox_events".into(),
+        gone: Gone::default(),
+    };
+    let to = channels(&["log"]);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "nothing is dead");
+    let events = scene.stored("a", 2).await;
+    die(&scene, &events, "no").await;
+    assert_eq!(watch.look(&to).await.unwrap(), 1);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "nothing new");
+    let person = Actor {
+        by: "Zoë".into(),
+        why: None,
+    };
+    letters(&scene)
+        .replay(&all(), 100, ReplayAs::Same, &person)
+        .await
+        .unwrap();
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "they may die again");
+    die(&scene, &events[1..], "no").await;
+    scene
+        .settle(Settlement {
+            published_parked: vec![parked(&events[0])],
+            ..Settlement::default()
+        })
+        .await;
+    assert_eq!(
+        watch.look(&to).await.unwrap(),
+        0,
+        "one did, within the quiet period"
+    );
+    letters(&scene).discard(&all(), 100, &person).await.unwrap();
+    assert_eq!(watch.look(&to).await.unwrap(), 1);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "said once");
+
+    let mut kinds = Vec::new();
+    while let Some(delivery) = claimed(&*notices, "log", LONG).await {
+        let message: Message = serde_json::from_str(&delivery.body).unwrap();
+        kinds.push((
+            message.kind,
+            message.data.count,
+            message.data.replayed,
+            message.data.discarded,
+        ));
+        notices.delivered("log", &delivery).await.unwrap();
+    }
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Opened, 2, None, None),
+            (Kind::Recovered, 0, Some(1), Some(1))
+        ]
+    );
+}
+
+pub async fn what_is_over_is_forgotten(harness: Arc<dyn StoreHarness>) {
+    let Some(notices) = harness.notices() else { return };
+    let over = Telling {
+        state: ToldState::Recovered,
+        ..telling("over", 0)
+    };
+    for telling in [&over, &telling("open", 0)] {
+        notices.tell(telling, &channels(&["gone"])).await.unwrap();
+    }
+    notices.forget(LONG).await.unwrap();
+    assert_eq!(notices.told().await.unwrap().1.len(), 2, "not old enough");
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    notices.forget(Duration::ZERO).await.unwrap();
+    let (_, told) = notices.told().await.unwrap();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].fingerprint, "open");
+    assert_eq!(
+        notices.claim("gone", LONG).await.unwrap(),
+        Claim::Nothing { next: None }
+    );
+}
