@@ -183,7 +183,7 @@ pub fn redacted(url: &str) -> String {
     // A comma before the user's end may belong to the password.
     let last_user = servers.iter().rposition(|server| server.contains('@'));
     if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
-        return scheme(url).to_owned() + ":…";
+        return scheme_alone(url);
     }
     let shown: Vec<String> = servers.iter().map(|server| redacted_one(server)).collect();
     let separator = if query.is_empty() { "" } else { "?" };
@@ -207,21 +207,31 @@ pub fn nats_servers(url: &str) -> Vec<String> {
 fn redacted_one(url: &str) -> String {
     match Url::parse(url) {
         // A password with a `/`, `?` or `#` in it ends the host early: its rest stands where a path would.
-        Ok(parsed) if parsed[Position::BeforePath..].contains('@') => scheme(url).to_owned() + ":…",
+        Ok(parsed) if parsed[Position::BeforePath..].contains('@') => scheme_alone(url),
         Ok(mut parsed) if parsed.password().is_some() => match parsed.set_password(Some("***")) {
             Ok(()) => parsed.to_string(),
-            Err(()) => scheme(url).to_owned() + ":***",
+            Err(()) => scheme_alone(url),
         },
         // A name without a password is a token of NATS.
         Ok(mut parsed) if matches!(parsed.scheme(), "nats" | "tls") && !parsed.username().is_empty() => {
             match parsed.set_username("***") {
                 Ok(()) => parsed.to_string(),
-                Err(()) => scheme(url).to_owned() + ":***",
+                Err(()) => scheme_alone(url),
             }
         }
         Ok(_) => url.to_owned(),
         // What can't be parsed can't be cleaned either.
-        Err(_) => scheme(url).to_owned() + ":…",
+        Err(_) => scheme_alone(url),
+    }
+}
+
+/// All that may be shown of an address nobody can read; nothing, where what stands before its colon is no scheme.
+fn scheme_alone(url: &str) -> String {
+    let scheme = scheme(url);
+    let plain = scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+    match plain {
+        true => format!("{scheme}:…"),
+        false => "…".into(),
     }
 }
 
@@ -254,5 +264,6 @@ mod tests {
         }
         assert!(!redacted("nats://app:12,34@a:4222").contains("12"));
         assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
+        assert_eq!(redacted("t0ken@127.0.0.1:4222"), "…");
     }
 }

@@ -210,7 +210,10 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
 
 /// Whether an address is one of these kinds and can be read. The message never shows the address: it may hold a password.
 fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
-    let Some((scheme, rest)) = url.split_once(':') else {
+    // What stands before a colon and is no scheme may be a user, or a token.
+    let is_scheme =
+        |text: &str| text.len() <= 20 && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         return Err("this is no address: there is no `scheme:` in front".into());
     };
     if !known.contains(&scheme) {

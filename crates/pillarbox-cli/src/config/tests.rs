@@ -208,6 +208,7 @@ fn an_address_that_cant_work_is_refused_without_being_shown() {
     for (url, part) in [
         ("postgress://a:geheim@h/x", "did you mean `postgres:`?"),
         ("geheim", "no address"),
+        ("geheim@127.0.0.1:5432/shop", "no address"),
         ("postgres:geheim", "followed by `//`"),
         ("postgres://a:geheim@:99999/x", "can't be read"),
     ] {

@@ -1,16 +1,12 @@
-use std::{
-    collections::{HashMap, HashSet},
-    path::Path,
-    sync::Mutex,
-};
+mod versions;
 
-use async_trait::async_trait;
+use std::path::Path;
+
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::{
     schemas::{SchemaOptions, SchemaSource},
-    versions::{Aggregate, LetThrough},
     *,
 };
 
@@ -285,138 +281,6 @@ async fn a_payload_that_is_no_json_fails_and_is_not_shown() {
     );
 }
 
-/// A store's versions, and how often it was asked.
-#[derive(Default)]
-struct Versions {
-    latest: Mutex<HashMap<Aggregate, LetThrough>>,
-    dead: Mutex<HashSet<Seq>>,
-    asked: Mutex<Vec<Aggregate>>,
-}
-
-#[async_trait]
-impl AggregateVersions for Versions {
-    async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError> {
-        self.asked.lock().unwrap().extend_from_slice(aggregates);
-        let latest = self.latest.lock().unwrap();
-        Ok(aggregates
-            .iter()
-            .map(|aggregate| latest.get(aggregate).copied())
-            .collect())
-    }
-
-    async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError> {
-        let dead = self.dead.lock().unwrap();
-        Ok(seqs.iter().copied().filter(|seq| dead.contains(seq)).collect())
-    }
-
-    async fn has_index(&self) -> Result<bool, StoreError> {
-        Ok(true)
-    }
-
-    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn index_sql(&self) -> String {
-        String::new()
-    }
-}
-
-fn version(id: &str, version: i64) -> Event {
-    Event::new("t", "X", "order", id).aggregate_version(version)
-}
-
-fn increasing(on_failure: OnFailure, store: &Arc<Versions>) -> Checks {
-    let options = CheckOptions {
-        aggregate_versions: Some(on_failure),
-        ..CheckOptions::default()
-    };
-    Checks::new(&options, Some(store.clone())).unwrap()
-}
-
-async fn rejected(checks: &Checks, events: &[Event], memory: &mut Memory) -> Vec<bool> {
-    let findings = look(checks, events, memory).await;
-    findings
-        .iter()
-        .map(|finding| finding.rejection().is_some())
-        .collect()
-}
-
-#[tokio::test]
-async fn an_aggregates_versions_must_increase() {
-    let store = Arc::new(Versions::default());
-    let checks = increasing(OnFailure::Reject, &store);
-    let mut memory = Memory::default();
-    let events = [
-        version("a", 1),
-        version("b", 1),
-        version("a", 1),
-        version("a", 3),
-        version("a", 2),
-    ];
-    assert_eq!(
-        rejected(&checks, &events, &mut memory).await,
-        [false, false, true, false, true]
-    );
-    // What was let through is remembered; an event without a version, and a copy of a dead one, are not looked at.
-    let none = Event::new("t", "X", "order", "a");
-    let copy = version("a", 1).header("replay-of", "018f0000-0000-7000-8000-000000000001");
-    let events = [version("a", 3), version("a", 4), none, copy];
-    assert_eq!(
-        rejected(&checks, &events, &mut memory).await,
-        [true, false, false, false]
-    );
-    assert_eq!(store.asked.lock().unwrap().len(), 2, "each aggregate once");
-}
-
-#[tokio::test]
-async fn a_restart_remembers_versions_by_the_store_and_reads_again_what_was_not_settled() {
-    let store = Arc::new(Versions::default());
-    store
-        .latest
-        .lock()
-        .unwrap()
-        .insert(("order".into(), "a".into()), LetThrough { version: 5, seq: 9 });
-    let checks = increasing(OnFailure::Reject, &store);
-    let events = [version("a", 5), version("a", 6), version("b", 1)];
-    assert_eq!(
-        rejected(&checks, &events, &mut Memory::default()).await,
-        [true, false, false]
-    );
-    // The next tenure reads them again, as they were not settled: the same answers.
-    assert_eq!(
-        rejected(&checks, &events, &mut Memory::default()).await,
-        [true, false, false]
-    );
-}
-
-#[tokio::test]
-async fn an_event_that_died_does_not_count() {
-    let store = Arc::new(Versions::default());
-    let checks = increasing(OnFailure::Reject, &store);
-    let mut memory = Memory::default();
-    assert_eq!(rejected(&checks, &[version("a", 5)], &mut memory).await, [false]);
-    assert_eq!(rejected(&checks, &[version("a", 5)], &mut memory).await, [true]);
-    store.dead.lock().unwrap().insert(1);
-    assert_eq!(rejected(&checks, &[version("a", 5)], &mut memory).await, [false]);
-}
-
-#[tokio::test]
-async fn stale_versions_that_are_only_warned_of_pass_and_do_not_lower_the_mark() {
-    let store = Arc::new(Versions::default());
-    let checks = increasing(OnFailure::Warn, &store);
-    let mut memory = Memory::default();
-    let findings = look(
-        &checks,
-        &[version("a", 5), version("a", 2), version("a", 3)],
-        &mut memory,
-    )
-    .await;
-    assert_eq!(findings[0], Finding::Pass);
-    assert!(matches!(&findings[1], Finding::Failed(_)) && matches!(&findings[2], Finding::Failed(_)));
-    assert!(findings.iter().all(|finding| finding.rejection().is_none()));
-}
-
 #[tokio::test]
 async fn a_schema_that_refers_to_itself_does_not_bring_the_relay_down() {
     let folder = TempDir::new().unwrap();
@@ -433,5 +297,22 @@ async fn a_schema_that_refers_to_itself_does_not_bring_the_relay_down() {
             let event = Event::new("t", "OrderPlaced", "a", "1").payload(deep);
             errors(&checks, event).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_schema_may_name_its_draft() {
+    let folder = TempDir::new().unwrap();
+    for draft in [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        let schema = json!({ "$schema": draft, "$id": "https://example.org/order.json", "type": "integer" });
+        write(folder.path(), "OrderPlaced.json", &schema);
+        let checks = Checks::new(&schemas(folder.path()), None).unwrap();
+        assert!(errors(&checks, order(1, &json!("x"))).await.is_some(), "{draft}");
+        assert_eq!(errors(&checks, order(1, &json!(1))).await, None, "{draft}");
     }
 }

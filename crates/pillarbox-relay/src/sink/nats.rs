@@ -9,10 +9,13 @@ mod outcome;
 mod publish;
 mod streams;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use self::{
     connect::{Address, Connection},
@@ -29,7 +32,9 @@ pub struct NatsSink {
     streams: Vec<StreamSpec>,
     publish_timeout: Duration,
     /// Made at the first use, inside the runtime that uses it.
-    connection: OnceCell<Connection>,
+    connection: RwLock<Option<Arc<Connection>>>,
+    /// Held by whoever makes one.
+    starting: Mutex<()>,
 }
 
 impl NatsSink {
@@ -41,21 +46,37 @@ impl NatsSink {
             address: Address::parse(&options.url)?,
             streams: options.streams.clone(),
             publish_timeout: options.publish_timeout,
-            connection: OnceCell::new(),
+            connection: RwLock::default(),
+            starting: Mutex::default(),
         })
     }
 
     /// A connection that works now, or why there is none.
-    async fn connected(&self) -> Result<&Connection, SinkError> {
+    async fn connected(&self) -> Result<Arc<Connection>, SinkError> {
         let connection = self.connection().await?;
         connection.ready(self.publish_timeout.min(CONNECT_MAX)).await?;
         Ok(connection)
     }
 
-    async fn connection(&self) -> Result<&Connection, SinkError> {
-        self.connection
-            .get_or_try_init(|| Connection::start(&self.address, self.publish_timeout))
-            .await
+    async fn connection(&self) -> Result<Arc<Connection>, SinkError> {
+        if let Some(connection) = self.kept() {
+            return Ok(connection);
+        }
+        let _starting = self.starting.lock().await;
+        if let Some(connection) = self.kept() {
+            return Ok(connection);
+        }
+        let made = Arc::new(Connection::start(&self.address, self.publish_timeout).await?);
+        let mut connection = self.connection.write().unwrap_or_else(PoisonError::into_inner);
+        *connection = Some(made.clone());
+        Ok(made)
+    }
+
+    /// The one in use. A client whose own task has ended, as after an answer it could not bear, never comes back: such
+    /// a one is replaced.
+    fn kept(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection.read().unwrap_or_else(PoisonError::into_inner);
+        connection.clone().filter(|connection| !connection.is_over())
     }
 }
 
@@ -66,13 +87,13 @@ impl Sink for NatsSink {
             // A window can lose the middle of three and store the third.
             ordered: false,
             deduplicates: true,
-            payload_bytes_max: self.connection.get().and_then(Connection::payload_bytes_max),
+            payload_bytes_max: self.kept().and_then(|connection| connection.payload_bytes_max()),
         }
     }
 
     async fn check(&self) -> Result<(), SinkError> {
         let connection = self.connected().await?;
-        streams::check(connection, &self.streams).await
+        streams::check(&connection, &self.streams).await
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
@@ -83,7 +104,9 @@ impl Sink for NatsSink {
             Ok(connection) => connection,
             Err(error) => return vec![Outcome::Failed(error); batch.len()],
         };
-        Window::new(connection, batch).publish(self.publish_timeout).await
+        Window::new(&connection, batch)
+            .publish(self.publish_timeout)
+            .await
     }
 }
 
@@ -91,11 +114,11 @@ impl Sink for NatsSink {
 impl Streams for NatsSink {
     async fn check_streams(&self) -> Result<Vec<StreamState>, SinkError> {
         let connection = self.connected().await?;
-        streams::compare_all(connection, &self.streams).await
+        streams::compare_all(&connection, &self.streams).await
     }
 
     async fn apply_streams(&self) -> Result<Vec<StreamState>, SinkError> {
         let connection = self.connected().await?;
-        streams::apply_all(connection, &self.streams).await
+        streams::apply_all(&connection, &self.streams).await
     }
 }

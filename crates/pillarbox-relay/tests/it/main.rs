@@ -9,3 +9,4 @@ mod registry;
 mod simulation;
 mod sinks;
 mod sqlite;
+mod versions;

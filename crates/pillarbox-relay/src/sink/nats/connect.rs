@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) inbox: String,
     pub(super) shared: Arc<Shared>,
     shown: String,
-    _gatherer: AbortOnDropHandle<()>,
+    gatherer: AbortOnDropHandle<()>,
 }
 
 /// What the client's tasks tell the publishing ones.
@@ -101,7 +101,7 @@ impl Connection {
             inbox,
             shared,
             shown: address.shown.clone(),
-            _gatherer: AbortOnDropHandle::new(gatherer),
+            gatherer: AbortOnDropHandle::new(gatherer),
         })
     }
 
@@ -130,6 +130,11 @@ impl Connection {
                 format!("no connection to {}", self.shown),
             ),
         }
+    }
+
+    /// Whether the client has ended for good: then nothing hands out acknowledgements any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.gatherer.is_finished()
     }
 
     pub(super) fn lost(&self) -> SinkError {

@@ -199,3 +199,46 @@ async fn torture_fuzz_nats_answers() {
     println!("{delivered} acknowledgements among them");
     fuzz::said(&stub.campaign, tried);
 }
+
+/// The length overflows in the client, whose task panics.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_broke_on_an_answer_is_replaced() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("nats://{}", listener.local_addr().unwrap());
+    let listening = tokio::spawn(async move {
+        for connection in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            stream
+                .write_all(format!("INFO {INFO}\r\n").as_bytes())
+                .await
+                .unwrap();
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+                if line.starts_with("PING") && connection == 0 {
+                    let _ = stream
+                        .write_all(b"PONG\r\nMSG x 1 18446744073709551615\r\n")
+                        .await;
+                } else if line.starts_with("PING") {
+                    let _ = stream.write_all(b"PONG\r\n").await;
+                } else if line.starts_with("HPUB") {
+                    let reply = line.split(' ').nth(2).unwrap();
+                    let length = ACKNOWLEDGEMENT.len();
+                    let said = format!("MSG {reply} 1 {length}\r\n{ACKNOWLEDGEMENT}\r\n");
+                    let _ = stream.write_all(said.as_bytes()).await;
+                }
+                line.clear();
+            }
+        }
+    });
+    let options = SinkOptions {
+        publish_timeout: Duration::from_millis(300),
+        ..SinkOptions::new(url)
+    };
+    let sink = NatsSink::open(&options).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sink.publish(&[outgoing(event("key", "{}"))]).await != [Outcome::Delivered] {
+        assert!(Instant::now() < deadline, "it does not come back");
+    }
+    listening.abort();
+}
