@@ -28,6 +28,15 @@ const SCHEMA: &str = r##"{
   "patternProperties": { "^x-": { "type": ["string", "number"] } }, "propertyNames": { "maxLength": 40 }
 }"##;
 
+/// References that lead back to themselves.
+const CIRCLES: &[&str] = &[
+    r##"{"$ref": "#"}"##,
+    r##"{"allOf": [{"$ref": "#"}]}"##,
+    r##"{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}"##,
+    r##"{"$dynamicAnchor": "node", "properties": {"lines": {"$dynamicRef": "#node"}}, "items": {"$dynamicRef": "#node"}}"##,
+    r##"{"$ref": "OrderPlaced.json"}"##,
+];
+
 const RULES: &[&str] = &[
     "size(payload.lines) > 0",
     "payload.lines.all(line, line.sku.startsWith('ab-') || line.sku.matches('^[a-z]+-[0-9]+$'))",
@@ -89,7 +98,13 @@ fn runtime() -> tokio::runtime::Runtime {
 fn torture_fuzz_schemas() {
     let campaign = Campaign::begin("fuzz_schemas");
     let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
-    let input = |fuzz: &mut Fuzz| (fuzz.mutated(SCHEMA.as_bytes()), payload(fuzz));
+    let input = |fuzz: &mut Fuzz| {
+        let schema = match fuzz.one_in(5) {
+            true => fuzz.pick(CIRCLES),
+            false => SCHEMA,
+        };
+        (fuzz.mutated(schema.as_bytes()), payload(fuzz))
+    };
     fuzz::each(&campaign, input, move |(schema, payload)| {
         std::fs::write(folder.path().join("OrderPlaced.json"), &schema).unwrap();
         let options = CheckOptions {
