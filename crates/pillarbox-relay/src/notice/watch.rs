@@ -23,7 +23,8 @@ use crate::{
 
 /// How often to see whether this relay has given an event up: reading a counter.
 const TICK: Duration = Duration::from_millis(500);
-/// A look reads every open letter: 0.08 s with 100,000 of them, 1.4 s with 1,000,000 (PostgreSQL 15, two shared cores). The rest
+/// A look reads every open letter: 0.08 to 0.6 s with 100,000 of them, 1.4 to 2.2 s with 1,000,000 (PostgreSQL 15, two shared
+/// cores, more and less busy). The rest
 /// after it is so many times as long, so that looking takes at most 2 % of the time.
 const REST: u32 = 50;
 /// New causes told by one look. A cause for each event would otherwise be a notice for each event.

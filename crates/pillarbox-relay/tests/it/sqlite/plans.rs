@@ -123,6 +123,26 @@ async fn looking_at_dead_letters_does_not_depend_on_how_many_are_done_with() {
             "outbox_events_dead_died (died_at<?)",
         ),
         (
+            "notice_open",
+            include_str!("../../../src/store/sqlite/notice_open.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
+            "notice_since",
+            include_str!("../../../src/store/sqlite/notice_since.sql"),
+            "outbox_events_dead_died (died_at>?)",
+        ),
+        (
+            "notice_outcome",
+            include_str!("../../../src/store/sqlite/notice_outcome.sql"),
+            "outbox_events_dead_died (died_at>?)",
+        ),
+        (
+            "reprocess_candidates",
+            include_str!("../../../src/store/sqlite/reprocess_candidates.sql"),
+            "outbox_events_dead_open",
+        ),
+        (
             "dead_forget",
             include_str!("../../../src/store/sqlite/dead_forget.sql"),
             "outbox_events_recoveries_seq (seq=?)",

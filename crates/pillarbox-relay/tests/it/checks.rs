@@ -1,0 +1,158 @@
+//! Schemas, rules and registries' answers nobody meant to write.
+
+use std::sync::LazyLock;
+
+use pillarbox::{Event, Limits};
+use pillarbox_relay::check::{
+    CheckOptions, Checks, Finding, OnFailure,
+    rules::RuleOptions,
+    schemas::{SchemaOptions, SchemaSource},
+};
+use pillarbox_testkit::{
+    fuzz::{self, Fuzz, SECRET, assert_no_secret, assert_says_something},
+    torture::Campaign,
+};
+
+const SCHEMA: &str = r##"{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "$id": "order", "type": "object", "required": ["number", "lines"], "additionalProperties": false,
+  "$defs": { "line": { "type": "object", "properties": { "sku": { "type": "string", "pattern": "^[a-z]{2}-[0-9]+$" },
+    "parts": { "type": "array", "items": { "$ref": "#/$defs/line" } } } } },
+  "properties": {
+    "number": { "type": "integer", "minimum": 1, "multipleOf": 1 },
+    "state": { "enum": ["new", "paid"] }, "kind": { "const": "order" },
+    "mail": { "type": "string", "format": "email", "maxLength": 90 },
+    "lines": { "type": "array", "minItems": 1, "uniqueItems": true, "items": { "$ref": "#/$defs/line" } },
+    "extra": { "anyOf": [{ "type": "null" }, { "not": { "type": "string" } }], "if": { "type": "object" }, "then": { "minProperties": 1 } }
+  },
+  "patternProperties": { "^x-": { "type": ["string", "number"] } }, "propertyNames": { "maxLength": 40 }
+}"##;
+
+/// References that lead back to themselves.
+const CIRCLES: &[&str] = &[
+    r##"{"$ref": "#"}"##,
+    r##"{"allOf": [{"$ref": "#"}]}"##,
+    r##"{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}"##,
+    r##"{"$dynamicAnchor": "node", "properties": {"lines": {"$dynamicRef": "#node"}}, "items": {"$dynamicRef": "#node"}}"##,
+    r##"{"$ref": "OrderPlaced.json"}"##,
+];
+
+const RULES: &[&str] = &[
+    "size(payload.lines) > 0",
+    "payload.lines.all(line, line.sku.startsWith('ab-') || line.sku.matches('^[a-z]+-[0-9]+$'))",
+    "has(payload.total) ? payload.total >= 0 && payload.total < 1000000 : event_type != 'OrderPaid'",
+    "headers['traceparent'] != '' && (aggregate_version > 3 || key in ['a', 'b'])",
+    "payload.lines.filter(l, l.n > 1).map(l, l.n * 2).exists_one(n, n == 4) == false",
+    "duration('1h') < duration('90m') && timestamp('2026-01-01T00:00:00Z') > timestamp('2025-01-01T00:00:00Z')",
+];
+
+/// Every value of it is a secret.
+static PAYLOAD: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        r#"{{"number": 7, "state": "{SECRET}", "kind": "{SECRET}", "mail": "{SECRET}", "total": 12.5, "x-a": "{SECRET}", "extra": {{"{SECRET}": 1}},
+            "lines": [{{"sku": "{SECRET}", "n": 2, "parts": [{{"sku": "{SECRET}"}}]}}, {{"sku": "ab-1", "n": 18446744073709551615}}]}}"#
+    )
+});
+
+/// An event as it can come out of a store: within the limits.
+fn event(payload: String) -> Option<Event> {
+    let event = Event::new("shop.order.placed", "OrderPlaced", "order", "a")
+        .header("traceparent", SECRET)
+        .payload(payload);
+    Limits::default()
+        .check(&event, jiff::Timestamp::now())
+        .is_ok()
+        .then_some(event)
+}
+
+fn payload(fuzz: &mut Fuzz) -> String {
+    match fuzz.below(3) {
+        0 => PAYLOAD.clone(),
+        1 => fuzz.json(),
+        _ => fuzz.mutated_text(&PAYLOAD),
+    }
+}
+
+/// Looks at an event, and at what is said of it.
+fn look(checks: &Checks, payload: String, runtime: &tokio::runtime::Runtime) {
+    let Some(event) = event(payload) else { return };
+    let findings = runtime.block_on(checks.look(&[(1, &event)], None)).unwrap();
+    assert_eq!(findings.len(), 1);
+    if let Finding::Failed(failures) = &findings[0] {
+        assert!(!failures.is_empty());
+        failures
+            .iter()
+            .for_each(|failure| assert_says_something(&failure.to_string()));
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Schema files, mangled: each is refused with its name and the reason, or judges any payload without showing its values.
+#[test]
+fn torture_fuzz_schemas() {
+    let campaign = Campaign::begin("fuzz_schemas");
+    let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
+    let input = |fuzz: &mut Fuzz| {
+        let schema = match fuzz.one_in(5) {
+            true => fuzz.pick(CIRCLES),
+            false => SCHEMA,
+        };
+        (fuzz.mutated(schema.as_bytes()), payload(fuzz))
+    };
+    fuzz::each(&campaign, input, move |(schema, payload)| {
+        std::fs::write(folder.path().join("OrderPlaced.json"), &schema).unwrap();
+        let options = CheckOptions {
+            schemas: Some(SchemaOptions {
+                source: SchemaSource::Folder(folder.path().to_owned()),
+                missing_passes: false,
+                on_failure: OnFailure::Reject,
+            }),
+            ..CheckOptions::default()
+        };
+        match Checks::new(&options, None) {
+            Ok(checks) => look(&checks, payload, &runtime),
+            Err(error) => {
+                let text = error.to_string();
+                assert_says_something(&text);
+                assert!(text.contains("OrderPlaced.json"), "{text}");
+            }
+        }
+    });
+}
+
+/// Rules, mangled: each is refused with its name and the reason, or comes to an end on any payload without showing its values.
+#[test]
+fn torture_fuzz_rules() {
+    let campaign = Campaign::begin("fuzz_rules");
+    let runtime = runtime();
+    let input = |fuzz: &mut Fuzz| {
+        let rule = fuzz.pick(RULES);
+        (fuzz.mutated_text(rule), payload(fuzz))
+    };
+    fuzz::each(&campaign, input, move |(rule, payload)| {
+        let options = CheckOptions {
+            rules: vec![RuleOptions {
+                name: "fuzzed".into(),
+                event_type: "*".into(),
+                rule,
+                message: None,
+                on_failure: OnFailure::Reject,
+            }],
+            ..CheckOptions::default()
+        };
+        match Checks::new(&options, None) {
+            Ok(checks) => look(&checks, payload, &runtime),
+            Err(error) => {
+                let text = error.to_string();
+                assert_no_secret(&text);
+                assert!(text.contains("the rule `fuzzed` can't be used: "), "{text}");
+            }
+        }
+    });
+}
