@@ -111,6 +111,45 @@ async fn a_failed_check_is_a_dead_letter_that_goes_out_once_the_schema_is_mended
     relay.stop().await;
 }
 
+/// At its first look and at every later one, with those behind it brought along.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_check_blocks_its_key_where_the_route_says_so() {
+    let Some((scene, _nats)) = Scene::start(|config| {
+        config.routes = "[{ topic: '>', sink: events, after_death: block }]".into();
+        config.validation = "{ enable_business_rule_validation: true, \
+            rules: [{ name: positive, rule: 'payload.n > 0' }] }"
+            .into();
+    })
+    .await
+    else {
+        return;
+    };
+    let n = |key: &str, n: i64| event("Placed", key, &json!({ "n": n }));
+    let events = [n("a", 1), n("a", -1), n("a", 2), n("a", 3), n("b", 1)];
+    write(&scene, &events).await;
+    let relay = scene.relay("relay").await;
+    let held = "select count(*) from outbox_events where status = 'held'";
+    scene.until(PUBLISHED, |published| published == 2).await;
+    scene.until(held, |held| held == 2).await;
+    for round in 1..=3 {
+        scene.done(&["dead", "replay", "--all", "--yes"]).await;
+        let again = format!(
+            "select count(*) from outbox_events_dead d join outbox_events_recoveries r using (seq)
+             where d.state = 'open' having count(*) = {round} union all select 0 limit 1"
+        );
+        scene.until(&again, |found| found == round).await;
+    }
+    assert_eq!(scene.count(PUBLISHED).await, 2, "nothing from behind it went out");
+    scene
+        .done(&["dead", "discard", "--all", "--yes", "--why", "a test"])
+        .await;
+    scene.until(PUBLISHED, |published| published == 4).await;
+    let delivered = delivered(&scene).await;
+    let of_key: Vec<Uuid> = delivered.into_iter().filter(|id| *id != events[4].id).collect();
+    assert_eq!(of_key, [events[0].id, events[2].id, events[3].id]);
+    relay.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_warns_delivers_and_says_so_once_in_a_while() {
     let Some((scene, _nats)) = Scene::start(|config| {
