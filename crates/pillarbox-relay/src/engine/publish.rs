@@ -39,6 +39,10 @@ pub(super) struct Desk {
     trials: u32,
     /// Until when it counts as up although it takes nothing.
     up_until: Option<Instant>,
+    /// Events it has taken.
+    taken: u64,
+    /// How many that were when it last took nothing of a whole batch.
+    lonely_at: Option<u64>,
 }
 
 enum State {
@@ -64,6 +68,8 @@ impl Desk {
             in_flight: 0,
             trials: 0,
             up_until: None,
+            taken: 0,
+            lonely_at: None,
         }
     }
 
@@ -143,7 +149,11 @@ impl Desk {
             batch.len(),
             "a sink returns one outcome for each event"
         );
-        let took_some = outcomes.contains(&Outcome::Delivered);
+        let took = outcomes
+            .iter()
+            .filter(|outcome| **outcome == Outcome::Delivered)
+            .count();
+        self.taken += took as u64;
         if self.trials >= TRIALS {
             self.up_until = Some(Instant::now() + TRIALS_HOLD);
         }
@@ -151,23 +161,33 @@ impl Desk {
         // A sink that falls silent in the middle of a batch answers nobody from there on: who got no answer is at fault only
         // if the last of the batch got one.
         let silent_at_the_end = outcomes.last().is_some_and(got_no_answer);
-        let health = if (took_some && !silent_at_the_end) || up {
+        let health = if (took > 0 && !silent_at_the_end) || up {
             SinkHealth::Answers
         } else {
             SinkHealth::Silent
         };
-        let mut down = None;
+        let mut down: Vec<SinkError> = Vec::new();
         let mut resolved = Vec::with_capacity(batch.len());
-        for (entry, outcome) in batch.into_iter().zip(outcomes) {
+        for (mut entry, outcome) in batch.into_iter().zip(outcomes) {
             let resolution = match outcome {
                 Outcome::Delivered => Resolution::Delivered,
                 Outcome::Held => Resolution::Returned,
                 Outcome::Failed(error) => {
                     let retry = &entry.event.event.retry;
                     let attempts = entry.event.attempts + 1;
+                    // What nobody took may have come when the sink went down: only what it takes after that tells. So such an
+                    // event is tried twice for each attempt that is counted, and nobody waits for it where others arrive.
+                    let health = match error.kind {
+                        SinkErrorKind::Unavailable if !up => match entry.doubted_at {
+                            Some(then) if self.taken > then => SinkHealth::Answers,
+                            _ => SinkHealth::Silent,
+                        },
+                        _ => health,
+                    };
                     match judge(&error, health, attempts, attempts_max(policy, retry)) {
                         Verdict::Down => {
-                            down.get_or_insert(error);
+                            entry.doubted_at = Some(self.taken);
+                            down.push(error);
                             Resolution::Returned
                         }
                         Verdict::Retry => Resolution::Retry {
@@ -184,7 +204,7 @@ impl Desk {
             };
             resolved.push((entry, resolution));
         }
-        match down {
+        match self.outage(down, took) {
             Some(error) => self.pause(error, progress),
             None => {
                 self.trials = 0;
@@ -194,6 +214,18 @@ impl Desk {
             }
         }
         Ok(resolved)
+    }
+
+    /// The error by which the sink is away, if it is. That nobody takes the events of a batch is no outage as long as others are
+    /// taken: two such batches with nothing taken between them are.
+    fn outage(&mut self, down: Vec<SinkError>, took: usize) -> Option<SinkError> {
+        let nobody_took = down.iter().all(|error| error.kind == SinkErrorKind::Unavailable);
+        let first = down.into_iter().next()?;
+        if nobody_took && matches!(self.state, State::Up) {
+            let lonely = took == 0 && self.lonely_at.replace(self.taken) == Some(self.taken);
+            return lonely.then_some(first);
+        }
+        Some(first)
     }
 
     fn failed(&self, error: SinkError) -> FailedTry {
@@ -323,5 +355,55 @@ mod tests {
             resolve(&mut desk, vec![timeout()])[0],
             Resolution::Retry { .. }
         ));
+    }
+
+    fn nobody() -> Outcome {
+        Outcome::Failed(SinkError::new(SinkErrorKind::Unavailable, "no stream takes it"))
+    }
+
+    /// What a desk makes of one event that nobody takes, when this was made of it before.
+    fn again(desk: &mut Desk, entry: Entry, outcome: Outcome) -> (Entry, Resolution) {
+        let (policy, mut rng) = (RetryPolicy::default(), StdRng::seed_from_u64(1));
+        let resolved = desk.resolve(
+            vec![entry],
+            vec![outcome],
+            &policy,
+            &mut rng,
+            &Progress::default(),
+        );
+        resolved.unwrap().remove(0)
+    }
+
+    fn entry() -> Entry {
+        let event = StoredEvent {
+            seq: 99,
+            lane: 0,
+            attempts: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            event: Event::new("t.x", "X", "thing", "key"),
+        };
+        Entry::new(event, Way::default(), Some(0))
+    }
+
+    #[test]
+    fn what_nobody_takes_is_charged_when_others_are_taken_after_it_and_nobody_waits() {
+        let mut desk = desk();
+        let (entry, first) = again(&mut desk, entry(), nobody());
+        assert_eq!(first, Resolution::Returned);
+        resolve(&mut desk, vec![Outcome::Delivered]);
+        let (_, second) = again(&mut desk, entry, nobody());
+        assert!(matches!(second, Resolution::Retry { .. }));
+        assert!(!desk.is_down());
+    }
+
+    #[test]
+    fn a_sink_that_stops_taking_in_the_middle_of_a_batch_charges_nobody() {
+        let mut desk = desk();
+        let resolved = resolve(&mut desk, vec![Outcome::Delivered, nobody(), nobody()]);
+        assert_eq!(resolved[1..], [Resolution::Returned, Resolution::Returned]);
+        assert!(!desk.is_down(), "it is asked once more");
+        assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
+        assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
+        assert!(desk.is_down());
     }
 }

@@ -28,6 +28,8 @@ pub(in crate::engine) struct Entry {
     pub(in crate::engine) sink: usize,
     pub(in crate::engine) stream: Option<Arc<str>>,
     pub(super) after_death: AfterDeath,
+    /// Nobody took it when its sink had taken so many events: whether it is to blame is not known yet.
+    pub(in crate::engine) doubted_at: Option<u64>,
     pub(super) key: KeyId,
     /// The page it came with; `None` for one from the side table.
     pub(super) page: Option<u64>,
@@ -73,6 +75,7 @@ impl Entry {
             sink: way.sink,
             stream: way.stream,
             after_death: way.after_death,
+            doubted_at: None,
             key,
             page,
         }

@@ -21,6 +21,8 @@ struct State {
     rng: StdRng,
     ordered: bool,
     away: bool,
+    /// While away it is reached and takes nothing, as a JetStream without a leader.
+    leaderless: bool,
     /// How likely a message or its answer is lost.
     loss: f64,
     log: Arc<Mutex<Log>>,
@@ -59,6 +61,7 @@ impl Broker {
     fn with_log(rng: &mut StdRng, log: Arc<Mutex<Log>>) -> Self {
         Self(Arc::new(Mutex::new(State {
             ordered: rng.random(),
+            leaderless: rng.random(),
             rng: StdRng::seed_from_u64(rng.random()),
             away: false,
             loss: 0.0,
@@ -90,6 +93,9 @@ impl Broker {
         let state = &mut *self.0.lock().unwrap();
         let event = &outgoing.event.event;
         let lose = state.rng.random_bool(state.loss);
+        if state.away && state.leaderless {
+            return Some(Err(SinkError::new(SinkErrorKind::Unavailable, "no leader")));
+        }
         if state.away || (lose && state.rng.random()) {
             return Some(Err(SinkError::new(SinkErrorKind::Unreachable, "away").in_doubt()));
         }
