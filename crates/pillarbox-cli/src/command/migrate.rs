@@ -7,7 +7,8 @@ use crate::output::{Answer, Context, open_store, store_error};
 
 /// Make the outbox's tables, or bring them up to date
 ///
-/// Running it again changes nothing. Those who run their migrations themselves take the SQL:
+/// Running it again changes nothing. Those who run their migrations themselves take the SQL. (For
+/// SQLite it makes a new outbox; only `migrate` itself brings one of version 2 up to date.)
 ///
 ///   pillarbox --database postgres://app@127.0.0.1/shop migrate
 ///   pillarbox --database postgres://app@127.0.0.1/shop migrate --print > migrations/0042_outbox.sql

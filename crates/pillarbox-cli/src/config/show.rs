@@ -31,7 +31,7 @@ pub(crate) fn can_be_opened(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// An address without what is secret in it: a password, a NATS token (which stands where a user would), a query's secrets.
+/// An address without what is secret in it: a password, a token (which stands where a user would), a query's secrets.
 pub(crate) fn address(url: &str) -> String {
     let shown = redacted(url);
     let Ok(mut parsed) = Url::parse(&shown) else {
@@ -43,7 +43,7 @@ pub(crate) fn address(url: &str) -> String {
             .any(|word| name.to_ascii_lowercase().contains(word))
     };
     let mut changed = false;
-    if matches!(parsed.scheme(), "nats" | "tls")
+    if matches!(parsed.scheme(), "nats" | "tls" | "http" | "https")
         && parsed.password().is_none()
         && !parsed.username().is_empty()
     {
@@ -75,6 +75,8 @@ fn mask(value: &mut Value) {
             for (key, value) in map {
                 match value {
                     Value::Array(webhooks) if key == "webhooks" => webhooks.iter_mut().for_each(mask_webhook),
+                    // What a rule or its message says of addresses is no address.
+                    Value::String(_) if key == "rule" || key == "message" => {}
                     Value::String(url) if key == "url" || key.ends_with("_url") => *url = address(url),
                     value => mask(value),
                 }

@@ -84,7 +84,10 @@ impl Versions {
             let seq = events[index].0;
             match last {
                 Some(last) if version <= last.version => {
-                    add(&mut findings[index], self.failure(version, last.version));
+                    // One that was written before the last one and is read again was in order.
+                    if last.seq < seq {
+                        add(&mut findings[index], self.failure(version, last.version));
+                    }
                 }
                 _ => memory.0.insert(aggregate, LetThrough { version, seq }),
             }
@@ -170,5 +173,30 @@ fn add(finding: &mut Finding, failure: Failure) {
         // A warning does not let an event pass that another check could not judge.
         Finding::Wait { .. } if failure.on_failure == OnFailure::Warn => {}
         other => *other = Finding::Failed(vec![failure]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_was_written_before_the_last_and_is_read_again_is_in_order() {
+        let versions = Versions::new(OnFailure::Reject, None);
+        let event = |version| Event::new("t", "X", "order", "a").aggregate_version(version);
+        let (first, second) = (event(1), event(2));
+        let mut memory = Memory::default();
+        // The second was delayed and is in the side table; the first has never gone out.
+        let then = LetThrough { version: 2, seq: 20 };
+        memory.0.insert(aggregate(&second), then);
+        let mut findings = vec![Finding::Pass; 3];
+        let events = [(10, &first), (21, &first), (22, &second)];
+        versions.look(&events, &mut findings, &mut memory).await.unwrap();
+        assert_eq!(findings[0], Finding::Pass);
+        assert!(
+            findings[1..]
+                .iter()
+                .all(|finding| matches!(finding, Finding::Failed(_)))
+        );
     }
 }

@@ -8,6 +8,7 @@ use tokio::{
     process::{Child, Command},
     time::timeout,
 };
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::{Channel, ChannelError, NoticeError, channel::key};
@@ -74,12 +75,13 @@ impl Channel for CommandChannel {
             .spawn()
             .map_err(|error| ChannelError::Retry(format!("it can't be started: {error}")))?;
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-        let said = tokio::spawn(async move {
+        // Ends with the telling: a child that the program leaves behind may keep its stderr open.
+        let said = AbortOnDropHandle::new(tokio::spawn(async move {
             match stderr {
                 Some(stderr) => last_line(stderr).await,
                 None => String::new(),
             }
-        });
+        }));
         let ended = timeout(self.timeout, async {
             if let Some(mut stdin) = stdin {
                 // A program that does not read it all may be done all the same: its exit code tells.

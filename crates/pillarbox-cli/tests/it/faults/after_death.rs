@@ -108,21 +108,28 @@ async fn a_blocked_key_goes_on_when_its_dead_letter_is_discarded() {
     relay.stop().await;
 }
 
-/// Its topic can be read, and that is enough.
+/// Its topic can be read, and that is enough: also for those that are read along with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_cannot_be_read_blocks_its_key_too() {
     let Some((scene, _nats)) = scene("block").await else {
         return;
     };
     let producer = Producer::new(&scene);
-    let relay = scene.relay("relay").await;
     let broken =
         "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload, headers)
                   values ('small.state', 'Changed', 'order', 'key', '{}', '[1]')";
+    producer.place("key", 1).await;
     sqlx::query(broken).execute(&scene.pool).await.unwrap();
-    scene.until(DEAD, |events| events == 1).await;
     producer.place("key", 2).await;
+    let relay = scene.relay("relay").await;
+    scene.until(DEAD, |events| events == 1).await;
     scene.until(HELD, |events| events == 2).await;
+    scene.until(PUBLISHED, |events| events == 1).await;
+    // Nothing was mended: it dies again, and those behind it wait on.
+    scene.done(&["dead", "replay", "--all", "--yes"]).await;
+    let open = "select count(*) from outbox_events_dead where state = 'open'";
+    scene.until(open, |letters| letters == 1).await;
+    assert_eq!((scene.count(PUBLISHED).await, scene.count(HELD).await), (1, 2));
     scene
         .done(&["dead", "discard", "--all", "--yes", "--why", "a test"])
         .await;

@@ -61,8 +61,10 @@ fn increasing(on_failure: OnFailure, store: &Arc<Versions>) -> Checks {
     Checks::new(&options, Some(store.clone())).unwrap()
 }
 
-async fn rejected(checks: &Checks, events: &[Event], memory: &mut Memory) -> Vec<bool> {
-    let findings = look(checks, events, memory).await;
+/// Which of these events, with seqs from `first` on, are rejected.
+async fn rejected(checks: &Checks, first: Seq, events: &[Event], memory: &mut Memory) -> Vec<bool> {
+    let events: Vec<_> = (first..).zip(events).collect();
+    let findings = checks.look(&events, Some(memory)).await.unwrap();
     findings
         .iter()
         .map(|finding| finding.rejection().is_some())
@@ -82,7 +84,7 @@ async fn an_aggregates_versions_must_increase() {
         version("a", 2),
     ];
     assert_eq!(
-        rejected(&checks, &events, &mut memory).await,
+        rejected(&checks, 1, &events, &mut memory).await,
         [false, false, true, false, true]
     );
     // What was let through is remembered; an event without a version, and a copy of a dead one, are not looked at.
@@ -90,7 +92,7 @@ async fn an_aggregates_versions_must_increase() {
     let copy = version("a", 1).header("replay-of", "018f0000-0000-7000-8000-000000000001");
     let events = [version("a", 3), version("a", 4), none, copy];
     assert_eq!(
-        rejected(&checks, &events, &mut memory).await,
+        rejected(&checks, 6, &events, &mut memory).await,
         [true, false, false, false]
     );
     assert_eq!(store.asked.lock().unwrap().len(), 2, "each aggregate once");
@@ -107,12 +109,12 @@ async fn a_restart_remembers_versions_by_the_store_and_reads_again_what_was_not_
     let checks = increasing(OnFailure::Reject, &store);
     let events = [version("a", 5), version("a", 6), version("b", 1)];
     assert_eq!(
-        rejected(&checks, &events, &mut Memory::default()).await,
+        rejected(&checks, 10, &events, &mut Memory::default()).await,
         [true, false, false]
     );
     // The next tenure reads them again, as they were not settled: the same answers.
     assert_eq!(
-        rejected(&checks, &events, &mut Memory::default()).await,
+        rejected(&checks, 10, &events, &mut Memory::default()).await,
         [true, false, false]
     );
 }
@@ -122,10 +124,19 @@ async fn an_event_that_died_does_not_count() {
     let store = Arc::new(Versions::default());
     let checks = increasing(OnFailure::Reject, &store);
     let mut memory = Memory::default();
-    assert_eq!(rejected(&checks, &[version("a", 5)], &mut memory).await, [false]);
-    assert_eq!(rejected(&checks, &[version("a", 5)], &mut memory).await, [true]);
+    assert_eq!(
+        rejected(&checks, 1, &[version("a", 5)], &mut memory).await,
+        [false]
+    );
+    assert_eq!(
+        rejected(&checks, 2, &[version("a", 5)], &mut memory).await,
+        [true]
+    );
     store.dead.lock().unwrap().insert(1);
-    assert_eq!(rejected(&checks, &[version("a", 5)], &mut memory).await, [false]);
+    assert_eq!(
+        rejected(&checks, 3, &[version("a", 5)], &mut memory).await,
+        [false]
+    );
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use super::{
     DUE_INTERVAL, Tenure,
 };
 use crate::{
-    event::{StoredEvent, Unreadable},
+    event::{Lane, Seq, StoredEvent, Unreadable},
     route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry},
     store::{Due, Page},
@@ -35,12 +35,13 @@ impl Tenure<'_> {
         self.context
             .progress
             .read(page.events.len() + page.unreadable.len());
+        // First: where they hold their keys, nothing from behind them may go out.
+        self.admit_unreadable(page.unreadable, Some(number));
         let now = Timestamp::now();
         for event in page.events {
             let objection = objections.remove(&event.seq);
             self.admit(event, objection, number, now);
         }
-        self.admit_unreadable(page.unreadable, Some(number));
     }
 
     fn admit(&mut self, event: StoredEvent, objection: Option<Objection>, page: u64, now: Timestamp) {
@@ -72,12 +73,14 @@ impl Tenure<'_> {
             mut objections,
         } = due;
         let brought = !due.events.is_empty();
+        let holding = self.admit_unreadable(due.unreadable, None);
         let mut waiting = None;
         for due in due.events {
             let key = (due.event.lane, due.event.event.key().to_owned());
             // Behind one of its key that waits: the store brings it again, when that one has gone. And what is in the
             // window already passed the checks as they were then.
-            let behind = !due.delayed && waiting.as_ref() == Some(&key);
+            let held = |(held, seq): &(_, Seq)| *held == key && *seq < due.event.seq;
+            let behind = !due.delayed && (waiting.as_ref() == Some(&key) || holding.iter().any(held));
             if behind || self.window.has_parked(due.event.seq) {
                 continue;
             }
@@ -108,7 +111,6 @@ impl Tenure<'_> {
                     .admit_parked(Entry::new(due.event, way, None), due.delayed),
             }
         }
-        self.admit_unreadable(due.unreadable, None);
         // What was brought is returned until it is settled, and settling asks again.
         let wait = due
             .next
@@ -117,7 +119,9 @@ impl Tenure<'_> {
         self.due_at = Instant::now() + wait;
     }
 
-    fn admit_unreadable(&mut self, rows: Vec<Unreadable>, page: Option<u64>) {
+    /// Returns the keys that these hold back, each with the seq of the one that does.
+    fn admit_unreadable(&mut self, rows: Vec<Unreadable>, page: Option<u64>) -> Vec<((Lane, String), Seq)> {
+        let mut holding = Vec::new();
         for row in rows {
             tracing::warn!(
                 seq = row.seq,
@@ -140,8 +144,12 @@ impl Tenure<'_> {
                 failure: self.untried(row.problem),
                 tried: false,
             };
+            if let (true, Some(key)) = (dead.holds_its_key(), &dead.key) {
+                holding.push(((dead.lane, key.clone()), dead.seq));
+            }
             self.window.admit_dead(dead, page);
         }
+        holding
     }
 
     /// Events that discovery should have brought: delivered all the same, and told, as it should never happen.

@@ -1,6 +1,6 @@
 //! Dead letters: looking at them, and what people do about them.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -145,6 +145,8 @@ struct Action<'a> {
     store: &'a PostgresStore,
     tx: Transaction<'static, Postgres>,
     chosen: Vec<Chosen>,
+    /// Whose order it has changed.
+    keys: BTreeSet<(i16, String)>,
 }
 
 impl<'a> Action<'a> {
@@ -166,7 +168,14 @@ impl<'a> Action<'a> {
             let lock = statement(tables, include_str!("dead_lanes.sql"));
             connection.rows_in(&mut tx, &lock, arguments!(lanes)?).await?;
         }
-        Ok(Self { store, tx, chosen })
+        let of = |chosen: &Chosen| Some((chosen.lane?, chosen.key.clone()));
+        let keys = chosen.iter().filter_map(of).collect();
+        Ok(Self {
+            store,
+            tx,
+            chosen,
+            keys,
+        })
     }
 
     fn seqs(&self) -> Vec<Seq> {
@@ -175,36 +184,36 @@ impl<'a> Action<'a> {
 
     async fn run(&mut self, sql: &str, actor: &Actor) -> Result<(), StoreError> {
         let arguments = arguments!(self.seqs(), &actor.by, &actor.why)?;
-        self.written(sql, arguments).await
+        self.written(sql, arguments).await?;
+        Ok(())
     }
 
     /// Keys that waited for these letters go on.
     async fn unblock(&mut self) -> Result<(), StoreError> {
         let arguments = arguments!(self.seqs())?;
-        self.written(include_str!("dead_unblock.sql"), arguments).await
+        let rows = self.written(include_str!("dead_unblock.sql"), arguments).await?;
+        let keys = self
+            .store
+            .read(&rows, |row| Ok((row.try_get(0)?, row.try_get(1)?)))?;
+        self.keys.extend(keys);
+        Ok(())
     }
 
-    async fn written(&mut self, sql: &str, arguments: PgArguments) -> Result<(), StoreError> {
+    async fn written(&mut self, sql: &str, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
         let connection = &self.store.connection;
         let sql = statement(connection.tables(), sql);
-        connection.rows_in(&mut self.tx, &sql, arguments).await?;
-        Ok(())
+        connection.rows_in(&mut self.tx, &sql, arguments).await
     }
 
     /// Settles which event of each key goes first, and tells how many letters it was.
     async fn finish(mut self) -> Result<usize, StoreError> {
-        let count = self.chosen.len();
-        let keys = self
-            .chosen
-            .into_iter()
-            .filter_map(|chosen| Some((chosen.lane?, chosen.key)));
         let connection = &self.store.connection;
         self.store
             .settle
-            .next(connection, &mut self.tx, keys.collect())
+            .next(connection, &mut self.tx, self.keys)
             .await?;
         connection.commit(self.tx).await?;
-        Ok(count)
+        Ok(self.chosen.len())
     }
 }
 

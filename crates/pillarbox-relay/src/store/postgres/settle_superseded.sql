@@ -28,6 +28,9 @@ written as (
 letters as (
     insert into {dead} (seq, id, topic, key, event_type, reason, error, attempts, relay, fingerprint, state)
     select seq, id, topic, key, event_type, 'permanent_failure', error, attempts, $3, $4, 'discarded' from written
-    on conflict (seq) do update set state = 'discarded', error = excluded.error
+    on conflict (seq) do update
+    set state = excluded.state, reason = excluded.reason, error = excluded.error, attempts = excluded.attempts, sink = null,
+        relay = excluded.relay, fingerprint = excluded.fingerprint, died_at = excluded.died_at
 )
-insert into {events_recoveries} (seq, action, by, why) select seq, 'discarded', $3, error from written
+insert into {events_recoveries} (seq, action, by, why)
+select seq, 'discarded', $3, 'a newer event tells the latest state' from written

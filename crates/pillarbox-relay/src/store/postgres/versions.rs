@@ -10,7 +10,7 @@ use super::{
 use crate::{
     check::versions::{Aggregate, AggregateVersions, LetThrough},
     event::Seq,
-    store::StoreError,
+    store::{StoreError, StoreErrorKind},
 };
 
 #[async_trait]
@@ -51,7 +51,19 @@ impl AggregateVersions for PostgresStore {
         if self.has_index().await? {
             return Ok(Vec::new());
         }
-        let name = self.connection.tables().beside("versions");
+        let tables = self.connection.tables();
+        let in_making = statement(tables, include_str!("versions_in_making.sql"));
+        let row = self
+            .connection
+            .row(&in_making, arguments!(tables.events())?)
+            .await?;
+        if row.try_get(0).map_err(|e| self.connection.explain(e))? {
+            return Err(StoreError::new(
+                StoreErrorKind::Refused,
+                "another process is making an index on the outbox just now: try again when it is done",
+            ));
+        }
+        let name = tables.beside("versions");
         // One that is there and not valid is what is left of a making that was broken off.
         let drop = format!("drop index concurrently if exists {name}");
         self.connection.outside(drop).await?;

@@ -61,8 +61,13 @@ impl Batch<'_> {
         self.timed(&sql.die, &rows).await?;
         self.plain(&sql.unpark, &seqs).await?;
         self.plain(&sql.dead_discarded, &seqs).await?;
-        self.tell(&told, "discarded", &death.relay, Some(SUPERSEDED))
-            .await
+        self.tell(
+            &told,
+            "discarded",
+            &death.relay,
+            Some("a newer event tells the latest state"),
+        )
+        .await
     }
 
     /// Keys that waited for these dead events go on.

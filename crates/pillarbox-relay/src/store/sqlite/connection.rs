@@ -24,8 +24,9 @@ use crate::{
 
 /// How long a statement waits for another process's transaction to end.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Enough for the lanes' readers side by side with a person's question.
-const READERS_MAX: u32 = 2;
+/// Enough for the lanes' readers side by side with people's questions and with the look at dead letters: with a million of those it
+/// takes long.
+const READERS_MAX: u32 = 4;
 
 pub(super) struct Connections {
     pub(super) read: SqlitePool,
