@@ -104,40 +104,50 @@ impl View<'_> {
         failures: &mut Vec<Failure>,
     ) -> Result<(), Finding> {
         let (event_type, version) = (&event.event_type, event.schema_version);
-        let mut fail = |check: String, path: &str, problem: String| {
+        let mut fail = |check: String, path: &str, problem: String, on_failure: OnFailure| {
             failures.push(Failure {
                 check,
                 path: path.to_owned(),
                 problem,
-                on_failure: self.schemas.on_failure,
+                on_failure,
             });
         };
+        let on_failure = self.schemas.on_failure;
         match self.find(event) {
             Lookup::Found(schema) => {
                 let check = || format!("schema `{}`", schema.name);
                 match payload.parsed() {
                     Ok(payload) => {
                         for problem in schema.problems(payload) {
-                            fail(check(), &problem.path, problem.text);
+                            fail(check(), &problem.path, problem.text, on_failure);
                         }
                     }
-                    Err(problem) => fail(check(), "/", problem),
+                    Err(problem) => fail(check(), "/", problem, on_failure),
                 }
             }
             Lookup::Missing if self.schemas.missing_passes => {}
+            // It has a policy of its own, which does not ask how payloads that do not fit are taken.
             Lookup::Missing => fail(
                 "schema".to_owned(),
                 "event_type",
                 format!("there is no schema for `{event_type}`, version {version}"),
+                OnFailure::Reject,
             ),
-            Lookup::Broken(problem) => fail("schema".to_owned(), "event_type", problem.to_owned()),
+            Lookup::Broken(problem) => {
+                fail("schema".to_owned(), "event_type", problem.to_owned(), on_failure)
+            }
             Lookup::Away(why) => {
                 let Kept::Registry(registry, _) = &self.found else {
                     return Ok(());
                 };
                 match registry.when_away() {
                     WhenAway::Pass => {}
-                    WhenAway::Reject => fail("schema".to_owned(), "event_type", why.to_owned()),
+                    WhenAway::Reject => fail(
+                        "schema".to_owned(),
+                        "event_type",
+                        why.to_owned(),
+                        OnFailure::Reject,
+                    ),
                     WhenAway::Wait => {
                         return Err(Finding::Wait {
                             error: why.to_owned(),

@@ -70,8 +70,13 @@ async fn a_payload_is_held_against_the_schema_of_its_type_and_version() {
     assert_eq!(errors(&checks, other.clone()).await, None);
     let mut strict = schemas(folder.path());
     strict.schemas.as_mut().unwrap().missing_passes = false;
-    let error = errors(&Checks::new(&strict, None).unwrap(), other).await.unwrap();
-    assert!(error.contains("no schema for `Other`, version 1"), "{error}");
+    // Payloads that do not fit may only be warned of: that there is no schema is another question.
+    for on_failure in [OnFailure::Reject, OnFailure::Warn] {
+        strict.schemas.as_mut().unwrap().on_failure = on_failure;
+        let checks = Checks::new(&strict, None).unwrap();
+        let error = errors(&checks, other.clone()).await.unwrap();
+        assert!(error.contains("no schema for `Other`, version 1"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -15,13 +15,17 @@ const INTEGER: &str = r#"{ "type": "integer" }"#;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn checks(url: String, adjust: impl FnOnce(&mut RegistryOptions)) -> Checks {
+    checks_that(OnFailure::Reject, url, adjust)
+}
+
+fn checks_that(on_failure: OnFailure, url: String, adjust: impl FnOnce(&mut RegistryOptions)) -> Checks {
     let mut registry = RegistryOptions::new(url);
     adjust(&mut registry);
     let options = CheckOptions {
         schemas: Some(SchemaOptions {
             source: SchemaSource::Registry(registry),
             missing_passes: false,
-            on_failure: OnFailure::Reject,
+            on_failure,
         }),
         ..CheckOptions::default()
     };
@@ -184,4 +188,14 @@ async fn its_password_goes_to_it_and_nowhere_else() {
         !error.contains("falsch") && !gone.contains("falsch"),
         "{error} {gone}"
     );
+}
+
+#[tokio::test]
+async fn what_is_rejected_while_it_is_away_is_rejected_also_where_misfits_are_only_warned_of() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.behave(Manner::Away);
+    let checks = checks_that(OnFailure::Warn, stub.url(), |options| {
+        options.when_away = WhenAway::Reject;
+    });
+    assert!(one(&checks, "New").await.rejection().unwrap().contains("is away"));
 }
