@@ -3,6 +3,7 @@
 //! A version of a subject never changes, so it is asked for once. While the registry is away it is asked now and then, not
 //! for each event, and beside the events' way: those that need nothing of it must not wait for its answer.
 
+mod address;
 mod answer;
 
 use std::{
@@ -18,6 +19,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use url::Url;
 
+pub use self::address::parse;
 use super::{recent::Recent, schema::Schema, schemas::Lookup};
 use crate::{
     event::Seq,
@@ -124,7 +126,7 @@ impl Registry {
     pub(super) fn open(options: &RegistryOptions) -> Result<Self, RegistryError> {
         let mut base = parse(&options.url)?;
         let user = (!base.username().is_empty()).then(|| {
-            let text = |text: &str| percent_decoded(text);
+            let text = |text: &str| address::percent_decoded(text);
             (text(base.username()), text(base.password().unwrap_or_default()))
         });
         let _ = base.set_username("");
@@ -297,38 +299,4 @@ impl RegistryView {
             None => Lookup::Away(&self.away),
         }
     }
-}
-
-/// The address, if it can be one. The error never shows it: it may hold a password.
-pub fn parse(url: &str) -> Result<Url, RegistryError> {
-    let parsed = Url::parse(url).map_err(|error| RegistryError::Address(error.to_string()))?;
-    if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(RegistryError::Address(format!(
-            "`{}:` is not known here: use http:// or https://",
-            parsed.scheme()
-        )));
-    }
-    if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(RegistryError::Address("it may have no `?` and no `#`".into()));
-    }
-    Ok(parsed)
-}
-
-fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let hex = |at: usize| -> Option<u8> { u8::from_str_radix(text.get(at..at + 2)?, 16).ok() };
-    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while at < bytes.len() {
-        match (bytes[at] == b'%').then(|| hex(at + 1)).flatten() {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }
