@@ -180,7 +180,7 @@ impl Checks {
             findings.extend(
                 chunk
                     .iter()
-                    .map(|(_, event)| self.look_safely_at(event, view.as_ref())),
+                    .map(|(_, event)| self.safely(|| self.look_at(event, view.as_ref()))),
             );
             tokio::task::yield_now().await;
         }
@@ -212,14 +212,14 @@ impl Checks {
         self.schemas.as_ref()?.registry_down()
     }
 
-    /// A panic in a check is that event's failure.
-    fn look_safely_at(&self, event: &Event, view: Option<&schemas::View<'_>>) -> Finding {
-        catch_unwind(AssertUnwindSafe(|| self.look_at(event, view))).unwrap_or_else(|_| {
+    /// A panic in a check is that event's failure. Nobody can say in which; it is taken as a schema's, if there are any.
+    fn safely(&self, look: impl FnOnce() -> Finding) -> Finding {
+        catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_| {
             Finding::Failed(vec![Failure {
-                check: "schema".to_owned(),
+                check: "checks".to_owned(),
                 path: "/".to_owned(),
-                problem: "the check broke off on this payload".to_owned(),
-                on_failure: OnFailure::Reject,
+                problem: "a check broke off on this payload".to_owned(),
+                on_failure: self.schemas.as_ref().map(Schemas::on_failure).unwrap_or_default(),
             }])
         })
     }

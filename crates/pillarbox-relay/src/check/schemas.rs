@@ -59,6 +59,10 @@ impl Schemas {
         })
     }
 
+    pub(super) fn on_failure(&self) -> OnFailure {
+        self.on_failure
+    }
+
     pub(super) async fn keep_fresh(&self, every: Duration) {
         match &self.source {
             Source::Folder(folder) => folder.keep_fresh(every).await,

@@ -321,3 +321,19 @@ async fn a_schema_may_name_its_draft() {
         assert_eq!(errors(&checks, order(1, &json!(1))).await, None, "{draft}");
     }
 }
+
+#[test]
+fn a_check_that_breaks_off_is_taken_as_the_schemas_are() {
+    let folder = TempDir::new().unwrap();
+    let mut options = schemas(folder.path());
+    let found = |options: &CheckOptions| Checks::new(options, None).unwrap().safely(|| panic!("geheim"));
+    let error = found(&options).rejection().unwrap();
+    assert_eq!(error, "checks at /: a check broke off on this payload");
+    options.schemas.as_mut().unwrap().on_failure = OnFailure::Warn;
+    let finding = found(&options);
+    assert!(
+        matches!(finding, Finding::Failed(_)) && finding.rejection().is_none(),
+        "{finding:?}"
+    );
+    assert!(found(&CheckOptions::default()).rejection().is_some());
+}
