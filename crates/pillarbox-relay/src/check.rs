@@ -18,7 +18,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pillarbox::Event;
@@ -33,8 +33,8 @@ use self::{
 };
 use crate::{event::Seq, store::StoreError};
 
-/// Events checked before others get their turn on the thread: about a millisecond's work.
-const EVENTS_AT_ONCE: usize = 64;
+/// Work before others get their turn on the thread. Events are no measure of it: one rule may take long over each.
+const WORK_AT_ONCE: Duration = Duration::from_millis(1);
 /// What is kept of a failed event's problems, in characters.
 const ERROR_CHARS_MAX: usize = 1_000;
 
@@ -176,13 +176,13 @@ impl Checks {
             None => None,
         };
         let mut findings = Vec::with_capacity(events.len());
-        for chunk in events.chunks(EVENTS_AT_ONCE) {
-            findings.extend(
-                chunk
-                    .iter()
-                    .map(|(_, event)| self.safely(|| self.look_at(event, view.as_ref()))),
-            );
-            tokio::task::yield_now().await;
+        let mut since = Instant::now();
+        for (_, event) in events {
+            findings.push(self.safely(|| self.look_at(event, view.as_ref())));
+            if since.elapsed() >= WORK_AT_ONCE {
+                tokio::task::yield_now().await;
+                since = Instant::now();
+            }
         }
         if let (Some(versions), Some(memory)) = (&self.versions, memory) {
             versions.look(events, &mut findings, memory).await?;
