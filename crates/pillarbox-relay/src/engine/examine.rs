@@ -68,6 +68,7 @@ async fn objections<'e>(
     events: impl Iterator<Item = &'e StoredEvent>,
     memory: Option<&mut Memory>,
 ) -> Result<Objections, StoreError> {
+    let is_new = memory.is_some();
     let events: Vec<_> = events.map(|event| (event.seq, &event.event)).collect();
     let findings = checks.look(&events, memory).await?;
     let mut objections = Objections::new();
@@ -75,11 +76,53 @@ async fn objections<'e>(
         if let Some(error) = finding.rejection() {
             objections.insert(seq, Objection::Reject { error });
         } else {
-            checks.warn(event, &finding);
+            // Once for an event, however often it is looked at while it fails or waits.
+            if is_new {
+                checks.warn(event, &finding);
+            }
             if let Finding::Wait { error, retry_in } = finding {
                 objections.insert(seq, Objection::Wait { error, retry_in });
             }
         }
     }
     Ok(objections)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use pillarbox::Event;
+
+    use super::*;
+    use crate::check::{CheckOptions, OnFailure, rules::RuleOptions};
+
+    #[tokio::test]
+    async fn an_event_is_warned_of_once_however_often_it_is_looked_at() {
+        let rule = RuleOptions {
+            name: "never".into(),
+            event_type: "*".into(),
+            rule: "false".into(),
+            message: None,
+            on_failure: OnFailure::Warn,
+        };
+        let options = CheckOptions {
+            rules: vec![rule],
+            ..CheckOptions::default()
+        };
+        let checks = Arc::new(Checks::new(&options, None).unwrap());
+        let event = StoredEvent {
+            seq: 1,
+            lane: 0,
+            attempts: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            event: Event::new("t", "X", "a", "1").json(&1).unwrap(),
+        };
+        let mut examiner = Examiner::new(Some(checks.clone()));
+        assert!(examiner.look([&event].into_iter()).await.unwrap().is_empty());
+        for _ in 0..3 {
+            let objections = again(Some(&checks), [&event].into_iter()).await.unwrap();
+            assert!(objections.is_empty());
+        }
+        assert_eq!(checks.warned(), 1);
+    }
 }
