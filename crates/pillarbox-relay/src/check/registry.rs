@@ -28,7 +28,7 @@ use crate::{
 
 /// Schemas that are kept.
 const SCHEMAS_MAX: usize = 2_000;
-/// How long "there is none" and "that one is of no use" hold.
+/// How long "there is none" and "that one is of no use" hold; longer while the registry is away.
 const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
 /// A registry that is away is given so many times its timeout to answer: nobody waits for it.
 const PATIENCE: u32 = 5;
@@ -193,7 +193,12 @@ impl Registry {
                     Ok(known) => {
                         view.known.insert(key, known);
                     }
-                    Err(why) => view.away = why,
+                    Err(why) => match self.recall_stale(&key) {
+                        Some(known) => {
+                            view.known.insert(key, known);
+                        }
+                        None => view.away = why,
+                    },
                 }
             }
         }
@@ -207,6 +212,12 @@ impl Registry {
             Known::Missing { until } | Known::Broken { until, .. } if *until <= Instant::now() => None,
             found => Some(found.clone()),
         }
+    }
+
+    /// While nobody can say better, an old answer holds on.
+    fn recall_stale(&self, key: &Key) -> Option<Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(key).cloned()
     }
 
     /// Asks for one, unless somebody else has. Of a registry that is away the answer is not waited for.

@@ -199,3 +199,29 @@ async fn what_is_rejected_while_it_is_away_is_rejected_also_where_misfits_are_on
     });
     assert!(one(&checks, "New").await.rejection().unwrap().contains("is away"));
 }
+
+#[tokio::test]
+async fn that_there_is_no_schema_holds_while_it_is_away() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put_as("AVRO", "Avro", 1, "\"int\"");
+    let checks = checks(stub.url(), |_| {});
+    let known = [("None", "no schema for `None`"), ("Avro", "of type AVRO")];
+    for (event_type, part) in known {
+        let error = one(&checks, event_type).await.rejection().unwrap();
+        assert!(error.contains(part), "{error}");
+    }
+    stub.behave(Manner::Away);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    // The first look finds out that it is away, the second knows.
+    for _ in 0..2 {
+        for (event_type, part) in known {
+            let finding = one(&checks, event_type).await;
+            let error = finding.rejection().unwrap_or_else(|| panic!("{finding:?}"));
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    assert!(checks.registry_down().is_some());
+    assert!(matches!(one(&checks, "New").await, Finding::Wait { .. }));
+}
