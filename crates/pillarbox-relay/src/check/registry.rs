@@ -5,6 +5,7 @@
 
 mod address;
 mod answer;
+mod away;
 
 use std::{
     collections::HashMap,
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use url::Url;
 
 pub use self::address::parse;
+use self::away::Away;
 use super::{recent::Recent, schema::Schema, schemas::Lookup};
 use crate::{
     event::Seq,
@@ -32,10 +34,6 @@ const SCHEMAS_MAX: usize = 2_000;
 const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
 /// A registry that is away is given so many times its timeout to answer: nobody waits for it.
 const PATIENCE: u32 = 5;
-/// Between two requests while it is away: at first, and at most.
-const AWAY_FIRST: Duration = Duration::from_millis(500);
-const AWAY_MAX: Duration = Duration::from_secs(15);
-
 #[derive(Debug, Error)]
 pub enum RegistryError {
     #[error("the schema registry's address can't be used: {0}")]
@@ -107,15 +105,6 @@ enum Known {
     Broken { problem: Arc<str>, until: Instant },
 }
 
-struct Away {
-    why: String,
-    since: Instant,
-    wait: Duration,
-    next: Instant,
-    /// Somebody asks just now.
-    asking: bool,
-}
-
 /// What the registry says about the schemas of some events.
 pub(super) struct RegistryView {
     known: HashMap<Key, Known>,
@@ -153,18 +142,6 @@ impl Registry {
             .replace("{event_type}", &event.event_type)
             .replace("{topic}", &event.topic)
             .replace("{aggregate_type}", &event.aggregate_type)
-    }
-
-    /// When an event that waits for it should be looked at again: the longer it is away, the later.
-    pub(super) fn ask_again_in(&self) -> Duration {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = away.as_ref().map_or(Duration::ZERO, |away| away.since.elapsed());
-        (since / 2).clamp(Duration::from_secs(1), AWAY_MAX)
-    }
-
-    pub(super) fn down(&self) -> Option<String> {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        away.as_ref().map(|away| away.why.clone())
     }
 
     /// The schemas of these events: those that are known, and the others as far as the registry tells them now.
@@ -225,32 +202,25 @@ impl Registry {
         if let Some(known) = self.recall(key) {
             return Ok(known);
         }
-        if let Some(away) = &mut *self.away.lock().unwrap_or_else(PoisonError::into_inner) {
-            if !away.asking && Instant::now() >= away.next {
-                away.asking = true;
-                let (registry, key) = (self.clone(), key.clone());
-                tokio::spawn(async move { registry.ask_and_note(&key).await });
-            }
-            return Err(away.why.clone());
+        if let Some(why) = self.down_for(key) {
+            return Err(why);
         }
-        match tokio::time::timeout(self.timeout, self.ask_and_note(key)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.is_away("it gives no answer in time")),
+        match tokio::time::timeout(self.timeout, self.ask(key)).await {
+            Ok(Ok(known)) => {
+                self.note(key, &known);
+                Ok(known)
+            }
+            Ok(Err(why)) => Err(self.is_away(key, &why)),
+            Err(_) => Err(self.is_away(key, "it gives no answer in time")),
         }
     }
 
-    async fn ask_and_note(&self, key: &Key) -> Result<Known, String> {
-        match self.ask(key).await {
-            Ok(known) => {
-                self.is_back();
-                self.known
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(key.clone(), known.clone());
-                Ok(known)
-            }
-            Err(why) => Err(self.is_away(&why)),
-        }
+    fn note(&self, key: &Key, known: &Known) {
+        self.is_back();
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone(), known.clone());
     }
 
     async fn ask(&self, (subject, version): &Key) -> Result<Known, String> {
@@ -270,34 +240,6 @@ impl Registry {
             request = request.basic_auth(user, Some(password));
         }
         answer::known(request.send().await, subject, *version).await
-    }
-
-    fn is_away(&self, why: &str) -> String {
-        let why = format!("the schema registry is away: {why}");
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.is_none() {
-            tracing::warn!(why, "schemas can't be had");
-        }
-        let now = Instant::now();
-        let (since, wait) = match &*away {
-            Some(away) => (away.since, (away.wait * 2).min(AWAY_MAX)),
-            None => (now, AWAY_FIRST),
-        };
-        *away = Some(Away {
-            why: why.clone(),
-            since,
-            wait,
-            next: now + wait,
-            asking: false,
-        });
-        why
-    }
-
-    fn is_back(&self) {
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.take().is_some() {
-            tracing::info!("the schema registry answers again");
-        }
     }
 }
 

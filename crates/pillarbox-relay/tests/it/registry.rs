@@ -225,3 +225,21 @@ async fn that_there_is_no_schema_holds_while_it_is_away() {
     assert!(checks.registry_down().is_some());
     assert!(matches!(one(&checks, "New").await, Finding::Wait { .. }));
 }
+
+#[tokio::test]
+async fn when_it_is_back_it_is_known_also_if_no_event_needs_it() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.behave(Manner::Away);
+    let checks = checks(stub.url(), |options| options.when_away = WhenAway::Pass);
+    assert_eq!(one(&checks, "New").await, Finding::Pass);
+    assert!(checks.registry_down().is_some());
+    stub.behave(Manner::Answers);
+    let back = async {
+        while checks.registry_down().is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, back)
+        .await
+        .expect("it is away for ever");
+}
