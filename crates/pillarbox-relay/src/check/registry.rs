@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt;
 use pillarbox::Event;
 use reqwest::Client;
 use thiserror::Error;
@@ -34,6 +35,10 @@ const SCHEMAS_MAX: usize = 2_000;
 const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
 /// A registry that is away is given so many times its timeout to answer: nobody waits for it.
 const PATIENCE: u32 = 5;
+/// Requests at once.
+const ASKED_AT_ONCE: usize = 8;
+/// A request's own timeout should come first: it says that the registry is away.
+const GRACE: Duration = Duration::from_millis(250);
 #[derive(Debug, Error)]
 pub enum RegistryError {
     #[error("the schema registry's address can't be used: {0}")]
@@ -93,7 +98,7 @@ pub(super) struct Registry {
     subject: String,
     when_away: WhenAway,
     known: Mutex<Recent<Key, Known>>,
-    /// One asks at a time; who waits finds the answer in `known`.
+    /// One look asks at a time; who waits finds the answer in `known`.
     asking: tokio::sync::Mutex<()>,
     away: Mutex<Option<Away>>,
 }
@@ -106,9 +111,11 @@ enum Known {
 }
 
 /// What the registry says about the schemas of some events.
+#[derive(Default)]
 pub(super) struct RegistryView {
     known: HashMap<Key, Known>,
-    away: String,
+    /// Why it says nothing about these.
+    away: HashMap<Key, String>,
 }
 
 impl Registry {
@@ -146,10 +153,7 @@ impl Registry {
 
     /// The schemas of these events: those that are known, and the others as far as the registry tells them now.
     pub(super) async fn view(self: &Arc<Self>, events: &[(Seq, &Event)]) -> RegistryView {
-        let mut view = RegistryView {
-            known: HashMap::new(),
-            away: String::new(),
-        };
+        let mut view = RegistryView::default();
         let mut unknown = Vec::new();
         for (_, event) in events {
             let key = (self.subject(event), event.schema_version);
@@ -163,19 +167,16 @@ impl Registry {
                 None => unknown.push(key),
             }
         }
-        if !unknown.is_empty() {
-            let _turn = self.asking.lock().await;
+        if let Some(last) = unknown.last() {
+            view.away = match self.down_for(last) {
+                Some(why) => unknown.iter().map(|key| (key.clone(), why.clone())).collect(),
+                None => self.learn_in_time(unknown.clone()).await,
+            };
+            // While nobody can say better, an old answer holds on.
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             for key in unknown {
-                match self.learn(&key).await {
-                    Ok(known) => {
-                        view.known.insert(key, known);
-                    }
-                    Err(why) => match self.recall_stale(&key) {
-                        Some(known) => {
-                            view.known.insert(key, known);
-                        }
-                        None => view.away = why,
-                    },
+                if let Some(found) = known.get(&key).cloned() {
+                    view.known.insert(key, found);
                 }
             }
         }
@@ -191,28 +192,38 @@ impl Registry {
         }
     }
 
-    /// While nobody can say better, an old answer holds on.
-    fn recall_stale(&self, key: &Key) -> Option<Known> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(key).cloned()
+    /// Many slow answers must not add up: what is not there in time is there for a later look.
+    async fn learn_in_time(self: &Arc<Self>, keys: Vec<Key>) -> HashMap<Key, String> {
+        let registry = self.clone();
+        let learning = tokio::spawn(async move {
+            let _turn = registry.asking.lock().await;
+            let asked = keys.into_iter().map(|key| registry.learn(key));
+            let failed = futures::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+            failed.filter_map(std::future::ready).collect().await
+        });
+        match tokio::time::timeout(self.timeout + GRACE, learning).await {
+            Ok(Ok(away)) => away,
+            Ok(Err(_)) | Err(_) => HashMap::new(),
+        }
     }
 
-    /// Asks for one, unless somebody else has. Of a registry that is away the answer is not waited for.
-    async fn learn(self: &Arc<Self>, key: &Key) -> Result<Known, String> {
-        if let Some(known) = self.recall(key) {
-            return Ok(known);
+    /// Asks for one, unless somebody else has. `Some`: why there is no answer.
+    async fn learn(self: &Arc<Self>, key: Key) -> Option<(Key, String)> {
+        if self.recall(&key).is_some() {
+            return None;
         }
-        if let Some(why) = self.down_for(key) {
-            return Err(why);
+        if let Some(why) = self.down_for(&key) {
+            return Some((key, why));
         }
-        match tokio::time::timeout(self.timeout, self.ask(key)).await {
+        let why = match tokio::time::timeout(self.timeout, self.ask(&key)).await {
             Ok(Ok(known)) => {
-                self.note(key, &known);
-                Ok(known)
+                self.note(&key, &known);
+                return None;
             }
-            Ok(Err(why)) => Err(self.is_away(key, &why)),
-            Err(_) => Err(self.is_away(key, "it gives no answer in time")),
-        }
+            Ok(Err(why)) => self.is_away(&key, &why),
+            Err(_) => self.is_away(&key, "it gives no answer in time"),
+        };
+        Some((key, why))
     }
 
     fn note(&self, key: &Key, known: &Known) {
@@ -245,11 +256,15 @@ impl Registry {
 
 impl RegistryView {
     pub(super) fn find(&self, subject: &str, version: i32) -> Lookup<'_> {
-        match self.known.get(&(subject.to_owned(), version)) {
+        let key = (subject.to_owned(), version);
+        match self.known.get(&key) {
             Some(Known::Schema(schema)) => Lookup::Found(schema),
             Some(Known::Missing { .. }) => Lookup::Missing,
             Some(Known::Broken { problem, .. }) => Lookup::Broken(problem),
-            None => Lookup::Away(&self.away),
+            None => match self.away.get(&key) {
+                Some(why) => Lookup::Away(why),
+                None => Lookup::NotYet,
+            },
         }
     }
 }

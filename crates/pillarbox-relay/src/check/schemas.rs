@@ -12,6 +12,9 @@ use super::{
 };
 use crate::event::Seq;
 
+/// When an event whose schema is being asked for is looked at again.
+const NOT_YET: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone)]
 pub struct SchemaOptions {
     pub source: SchemaSource,
@@ -45,6 +48,8 @@ pub(super) enum Lookup<'a> {
     Broken(&'a str),
     /// Nobody can say.
     Away(&'a str),
+    /// It is being asked for.
+    NotYet,
 }
 
 impl Schemas {
@@ -139,6 +144,12 @@ impl View<'_> {
             ),
             Lookup::Broken(problem) => {
                 fail("schema".to_owned(), "event_type", problem.to_owned(), on_failure)
+            }
+            Lookup::NotYet => {
+                return Err(Finding::Wait {
+                    error: "the schema registry has not said yet which schema it has".to_owned(),
+                    retry_in: NOT_YET,
+                });
             }
             Lookup::Away(why) => {
                 let Kept::Registry(registry, _) = &self.found else {

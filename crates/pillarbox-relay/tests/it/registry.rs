@@ -243,3 +243,36 @@ async fn when_it_is_back_it_is_known_also_if_no_event_needs_it() {
         .await
         .expect("it is away for ever");
 }
+
+#[tokio::test]
+async fn many_slow_answers_are_not_waited_for_and_come_all_the_same() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    let types: Vec<String> = (0..40).map(|number| format!("Type{number}")).collect();
+    for event_type in &types {
+        stub.put(event_type, 1, INTEGER);
+    }
+    stub.behave(Manner::Slow(Duration::from_millis(700)));
+    // What is not known yet is no outage: nothing may be rejected for it.
+    let checks = checks(stub.url(), |options| options.when_away = WhenAway::Reject);
+    let events: Vec<_> = types.iter().map(|name| event(name, "geheim")).collect();
+    let waits = |finding: &Finding| matches!(finding, Finding::Wait { .. });
+    let findings = look(&checks, &events).await;
+    assert!(findings.iter().any(waits), "the look took as long as all of them");
+    assert!(!findings.iter().all(waits), "what came in time is used at once");
+    let learnt = async {
+        loop {
+            let findings = look(&checks, &events).await;
+            for finding in findings.iter().filter(|finding| !waits(finding)) {
+                assert!(finding.rejection().unwrap().contains("integer"), "{finding:?}");
+            }
+            if !findings.iter().any(waits) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, learnt)
+        .await
+        .expect("some are never asked for");
+    assert_eq!(checks.registry_down(), None);
+    assert_eq!(stub.requests().len(), types.len(), "each once");
+}
