@@ -190,15 +190,11 @@ impl Checks {
         Ok(findings)
     }
 
-    /// Tells of what failed and goes out all the same: now and then, not of each event.
+    /// Tells of what failed and goes out all the same: now and then, not of each event, and once of
+    /// one, however often it is looked at.
     pub fn warn(&self, event: &Event, finding: &Finding) {
-        let Finding::Failed(failures) = finding else {
-            return;
-        };
-        for failure in failures {
-            if failure.on_failure == OnFailure::Warn {
-                self.warnings.tell(event, failure);
-            }
+        if let Finding::Failed(failures) = finding {
+            self.warnings.tell(event, failures);
         }
     }
 

@@ -68,7 +68,6 @@ async fn objections<'e>(
     events: impl Iterator<Item = &'e StoredEvent>,
     memory: Option<&mut Memory>,
 ) -> Result<Objections, StoreError> {
-    let is_new = memory.is_some();
     let events: Vec<_> = events.map(|event| (event.seq, &event.event)).collect();
     let findings = checks.look(&events, memory).await?;
     let mut objections = Objections::new();
@@ -76,10 +75,7 @@ async fn objections<'e>(
         if let Some(error) = finding.rejection() {
             objections.insert(seq, Objection::Reject { error });
         } else {
-            // Once for an event, however often it is looked at while it fails or waits.
-            if is_new {
-                checks.warn(event, &finding);
-            }
+            checks.warn(event, &finding);
             if let Finding::Wait { error, retry_in } = finding {
                 objections.insert(seq, Objection::Wait { error, retry_in });
             }
@@ -124,5 +120,10 @@ mod tests {
             assert!(objections.is_empty());
         }
         assert_eq!(checks.warned(), 1);
+        // One that waited for its schema is told of when it could be looked at.
+        let mut waited = event.clone();
+        waited.event = Event::new("t", "X", "a", "2").json(&1).unwrap();
+        again(Some(&checks), [&waited].into_iter()).await.unwrap();
+        assert_eq!(checks.warned(), 2);
     }
 }
