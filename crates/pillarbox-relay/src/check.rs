@@ -18,7 +18,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pillarbox::Event;
@@ -33,8 +33,8 @@ use self::{
 };
 use crate::{event::Seq, store::StoreError};
 
-/// Events checked before others get their turn on the thread: about a millisecond's work.
-const EVENTS_AT_ONCE: usize = 64;
+/// Work before others get their turn on the thread. Events are no measure of it: one rule may take long over each.
+const WORK_AT_ONCE: Duration = Duration::from_millis(1);
 /// What is kept of a failed event's problems, in characters.
 const ERROR_CHARS_MAX: usize = 1_000;
 
@@ -176,13 +176,13 @@ impl Checks {
             None => None,
         };
         let mut findings = Vec::with_capacity(events.len());
-        for chunk in events.chunks(EVENTS_AT_ONCE) {
-            findings.extend(
-                chunk
-                    .iter()
-                    .map(|(_, event)| self.look_safely_at(event, view.as_ref())),
-            );
-            tokio::task::yield_now().await;
+        let mut since = Instant::now();
+        for (_, event) in events {
+            findings.push(self.safely(|| self.look_at(event, view.as_ref())));
+            if since.elapsed() >= WORK_AT_ONCE {
+                tokio::task::yield_now().await;
+                since = Instant::now();
+            }
         }
         if let (Some(versions), Some(memory)) = (&self.versions, memory) {
             versions.look(events, &mut findings, memory).await?;
@@ -190,15 +190,11 @@ impl Checks {
         Ok(findings)
     }
 
-    /// Tells of what failed and goes out all the same: now and then, not of each event.
+    /// Tells of what failed and goes out all the same: now and then, not of each event, and once of
+    /// one, however often it is looked at.
     pub fn warn(&self, event: &Event, finding: &Finding) {
-        let Finding::Failed(failures) = finding else {
-            return;
-        };
-        for failure in failures {
-            if failure.on_failure == OnFailure::Warn {
-                self.warnings.tell(event, failure);
-            }
+        if let Finding::Failed(failures) = finding {
+            self.warnings.tell(event, failures);
         }
     }
 
@@ -212,14 +208,14 @@ impl Checks {
         self.schemas.as_ref()?.registry_down()
     }
 
-    /// A panic in a check is that event's failure.
-    fn look_safely_at(&self, event: &Event, view: Option<&schemas::View<'_>>) -> Finding {
-        catch_unwind(AssertUnwindSafe(|| self.look_at(event, view))).unwrap_or_else(|_| {
+    /// A panic in a check is that event's failure. Nobody can say in which; it is taken as a schema's, if there are any.
+    fn safely(&self, look: impl FnOnce() -> Finding) -> Finding {
+        catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_| {
             Finding::Failed(vec![Failure {
-                check: "schema".to_owned(),
+                check: "checks".to_owned(),
                 path: "/".to_owned(),
-                problem: "the check broke off on this payload".to_owned(),
-                on_failure: OnFailure::Reject,
+                problem: "a check broke off on this payload".to_owned(),
+                on_failure: self.schemas.as_ref().map(Schemas::on_failure).unwrap_or_default(),
             }])
         })
     }

@@ -3,7 +3,9 @@
 //! A version of a subject never changes, so it is asked for once. While the registry is away it is asked now and then, not
 //! for each event, and beside the events' way: those that need nothing of it must not wait for its answer.
 
+mod address;
 mod answer;
+mod away;
 
 use std::{
     collections::HashMap,
@@ -12,12 +14,15 @@ use std::{
     time::Duration,
 };
 
+use futures::StreamExt;
 use pillarbox::Event;
 use reqwest::Client;
 use thiserror::Error;
 use tokio::time::Instant;
 use url::Url;
 
+pub use self::address::parse;
+use self::away::Away;
 use super::{recent::Recent, schema::Schema, schemas::Lookup};
 use crate::{
     event::Seq,
@@ -26,14 +31,14 @@ use crate::{
 
 /// Schemas that are kept.
 const SCHEMAS_MAX: usize = 2_000;
-/// How long "there is none" and "that one is of no use" hold.
+/// How long "there is none" and "that one is of no use" hold; longer while the registry is away.
 const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
 /// A registry that is away is given so many times its timeout to answer: nobody waits for it.
 const PATIENCE: u32 = 5;
-/// Between two requests while it is away: at first, and at most.
-const AWAY_FIRST: Duration = Duration::from_millis(500);
-const AWAY_MAX: Duration = Duration::from_secs(15);
-
+/// Requests at once.
+const ASKED_AT_ONCE: usize = 8;
+/// A request's own timeout should come first: it says that the registry is away.
+const GRACE: Duration = Duration::from_millis(250);
 #[derive(Debug, Error)]
 pub enum RegistryError {
     #[error("the schema registry's address can't be used: {0}")]
@@ -93,7 +98,7 @@ pub(super) struct Registry {
     subject: String,
     when_away: WhenAway,
     known: Mutex<Recent<Key, Known>>,
-    /// One asks at a time; who waits finds the answer in `known`.
+    /// One look asks at a time; who waits finds the answer in `known`.
     asking: tokio::sync::Mutex<()>,
     away: Mutex<Option<Away>>,
 }
@@ -105,26 +110,19 @@ enum Known {
     Broken { problem: Arc<str>, until: Instant },
 }
 
-struct Away {
-    why: String,
-    since: Instant,
-    wait: Duration,
-    next: Instant,
-    /// Somebody asks just now.
-    asking: bool,
-}
-
 /// What the registry says about the schemas of some events.
+#[derive(Default)]
 pub(super) struct RegistryView {
     known: HashMap<Key, Known>,
-    away: String,
+    /// Why it says nothing about these.
+    away: HashMap<Key, String>,
 }
 
 impl Registry {
     pub(super) fn open(options: &RegistryOptions) -> Result<Self, RegistryError> {
         let mut base = parse(&options.url)?;
         let user = (!base.username().is_empty()).then(|| {
-            let text = |text: &str| percent_decoded(text);
+            let text = |text: &str| address::percent_decoded(text);
             (text(base.username()), text(base.password().unwrap_or_default()))
         });
         let _ = base.set_username("");
@@ -153,24 +151,9 @@ impl Registry {
             .replace("{aggregate_type}", &event.aggregate_type)
     }
 
-    /// When an event that waits for it should be looked at again: the longer it is away, the later.
-    pub(super) fn ask_again_in(&self) -> Duration {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = away.as_ref().map_or(Duration::ZERO, |away| away.since.elapsed());
-        (since / 2).clamp(Duration::from_secs(1), AWAY_MAX)
-    }
-
-    pub(super) fn down(&self) -> Option<String> {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        away.as_ref().map(|away| away.why.clone())
-    }
-
     /// The schemas of these events: those that are known, and the others as far as the registry tells them now.
     pub(super) async fn view(self: &Arc<Self>, events: &[(Seq, &Event)]) -> RegistryView {
-        let mut view = RegistryView {
-            known: HashMap::new(),
-            away: String::new(),
-        };
+        let mut view = RegistryView::default();
         let mut unknown = Vec::new();
         for (_, event) in events {
             let key = (self.subject(event), event.schema_version);
@@ -184,14 +167,16 @@ impl Registry {
                 None => unknown.push(key),
             }
         }
-        if !unknown.is_empty() {
-            let _turn = self.asking.lock().await;
+        if let Some(last) = unknown.last() {
+            view.away = match self.down_for(last) {
+                Some(why) => unknown.iter().map(|key| (key.clone(), why.clone())).collect(),
+                None => self.learn_in_time(unknown.clone()).await,
+            };
+            // While nobody can say better, an old answer holds on.
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             for key in unknown {
-                match self.learn(&key).await {
-                    Ok(known) => {
-                        view.known.insert(key, known);
-                    }
-                    Err(why) => view.away = why,
+                if let Some(found) = known.get(&key).cloned() {
+                    view.known.insert(key, found);
                 }
             }
         }
@@ -207,37 +192,46 @@ impl Registry {
         }
     }
 
-    /// Asks for one, unless somebody else has. Of a registry that is away the answer is not waited for.
-    async fn learn(self: &Arc<Self>, key: &Key) -> Result<Known, String> {
-        if let Some(known) = self.recall(key) {
-            return Ok(known);
-        }
-        if let Some(away) = &mut *self.away.lock().unwrap_or_else(PoisonError::into_inner) {
-            if !away.asking && Instant::now() >= away.next {
-                away.asking = true;
-                let (registry, key) = (self.clone(), key.clone());
-                tokio::spawn(async move { registry.ask_and_note(&key).await });
-            }
-            return Err(away.why.clone());
-        }
-        match tokio::time::timeout(self.timeout, self.ask_and_note(key)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.is_away("it gives no answer in time")),
+    /// Many slow answers must not add up: what is not there in time is there for a later look.
+    async fn learn_in_time(self: &Arc<Self>, keys: Vec<Key>) -> HashMap<Key, String> {
+        let registry = self.clone();
+        let learning = tokio::spawn(async move {
+            let _turn = registry.asking.lock().await;
+            let asked = keys.into_iter().map(|key| registry.learn(key));
+            let failed = futures::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+            failed.filter_map(std::future::ready).collect().await
+        });
+        match tokio::time::timeout(self.timeout + GRACE, learning).await {
+            Ok(Ok(away)) => away,
+            Ok(Err(_)) | Err(_) => HashMap::new(),
         }
     }
 
-    async fn ask_and_note(&self, key: &Key) -> Result<Known, String> {
-        match self.ask(key).await {
-            Ok(known) => {
-                self.is_back();
-                self.known
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(key.clone(), known.clone());
-                Ok(known)
-            }
-            Err(why) => Err(self.is_away(&why)),
+    /// Asks for one, unless somebody else has. `Some`: why there is no answer.
+    async fn learn(self: &Arc<Self>, key: Key) -> Option<(Key, String)> {
+        if self.recall(&key).is_some() {
+            return None;
         }
+        if let Some(why) = self.down_for(&key) {
+            return Some((key, why));
+        }
+        let why = match tokio::time::timeout(self.timeout, self.ask(&key)).await {
+            Ok(Ok(known)) => {
+                self.note(&key, &known);
+                return None;
+            }
+            Ok(Err(why)) => self.is_away(&key, &why),
+            Err(_) => self.is_away(&key, "it gives no answer in time"),
+        };
+        Some((key, why))
+    }
+
+    fn note(&self, key: &Key, known: &Known) {
+        self.is_back();
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone(), known.clone());
     }
 
     async fn ask(&self, (subject, version): &Key) -> Result<Known, String> {
@@ -258,77 +252,19 @@ impl Registry {
         }
         answer::known(request.send().await, subject, *version).await
     }
-
-    fn is_away(&self, why: &str) -> String {
-        let why = format!("the schema registry is away: {why}");
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.is_none() {
-            tracing::warn!(why, "schemas can't be had");
-        }
-        let now = Instant::now();
-        let (since, wait) = match &*away {
-            Some(away) => (away.since, (away.wait * 2).min(AWAY_MAX)),
-            None => (now, AWAY_FIRST),
-        };
-        *away = Some(Away {
-            why: why.clone(),
-            since,
-            wait,
-            next: now + wait,
-            asking: false,
-        });
-        why
-    }
-
-    fn is_back(&self) {
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.take().is_some() {
-            tracing::info!("the schema registry answers again");
-        }
-    }
 }
 
 impl RegistryView {
     pub(super) fn find(&self, subject: &str, version: i32) -> Lookup<'_> {
-        match self.known.get(&(subject.to_owned(), version)) {
+        let key = (subject.to_owned(), version);
+        match self.known.get(&key) {
             Some(Known::Schema(schema)) => Lookup::Found(schema),
             Some(Known::Missing { .. }) => Lookup::Missing,
             Some(Known::Broken { problem, .. }) => Lookup::Broken(problem),
-            None => Lookup::Away(&self.away),
+            None => match self.away.get(&key) {
+                Some(why) => Lookup::Away(why),
+                None => Lookup::NotYet,
+            },
         }
     }
-}
-
-/// The address, if it can be one. The error never shows it: it may hold a password.
-pub fn parse(url: &str) -> Result<Url, RegistryError> {
-    let parsed = Url::parse(url).map_err(|error| RegistryError::Address(error.to_string()))?;
-    if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(RegistryError::Address(format!(
-            "`{}:` is not known here: use http:// or https://",
-            parsed.scheme()
-        )));
-    }
-    if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(RegistryError::Address("it may have no `?` and no `#`".into()));
-    }
-    Ok(parsed)
-}
-
-fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let hex = |at: usize| -> Option<u8> { u8::from_str_radix(text.get(at..at + 2)?, 16).ok() };
-    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while at < bytes.len() {
-        match (bytes[at] == b'%').then(|| hex(at + 1)).flatten() {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }

@@ -12,6 +12,9 @@ use super::{
 };
 use crate::event::Seq;
 
+/// When an event whose schema is being asked for is looked at again.
+const NOT_YET: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone)]
 pub struct SchemaOptions {
     pub source: SchemaSource,
@@ -45,6 +48,8 @@ pub(super) enum Lookup<'a> {
     Broken(&'a str),
     /// Nobody can say.
     Away(&'a str),
+    /// It is being asked for.
+    NotYet,
 }
 
 impl Schemas {
@@ -57,6 +62,10 @@ impl Schemas {
             missing_passes: options.missing_passes,
             on_failure: options.on_failure,
         })
+    }
+
+    pub(super) fn on_failure(&self) -> OnFailure {
+        self.on_failure
     }
 
     pub(super) async fn keep_fresh(&self, every: Duration) {
@@ -104,40 +113,56 @@ impl View<'_> {
         failures: &mut Vec<Failure>,
     ) -> Result<(), Finding> {
         let (event_type, version) = (&event.event_type, event.schema_version);
-        let mut fail = |check: String, path: &str, problem: String| {
+        let mut fail = |check: String, path: &str, problem: String, on_failure: OnFailure| {
             failures.push(Failure {
                 check,
                 path: path.to_owned(),
                 problem,
-                on_failure: self.schemas.on_failure,
+                on_failure,
             });
         };
+        let on_failure = self.schemas.on_failure;
         match self.find(event) {
             Lookup::Found(schema) => {
                 let check = || format!("schema `{}`", schema.name);
                 match payload.parsed() {
                     Ok(payload) => {
                         for problem in schema.problems(payload) {
-                            fail(check(), &problem.path, problem.text);
+                            fail(check(), &problem.path, problem.text, on_failure);
                         }
                     }
-                    Err(problem) => fail(check(), "/", problem),
+                    Err(problem) => fail(check(), "/", problem, on_failure),
                 }
             }
             Lookup::Missing if self.schemas.missing_passes => {}
+            // It has a policy of its own, which does not ask how payloads that do not fit are taken.
             Lookup::Missing => fail(
                 "schema".to_owned(),
                 "event_type",
                 format!("there is no schema for `{event_type}`, version {version}"),
+                OnFailure::Reject,
             ),
-            Lookup::Broken(problem) => fail("schema".to_owned(), "event_type", problem.to_owned()),
+            Lookup::Broken(problem) => {
+                fail("schema".to_owned(), "event_type", problem.to_owned(), on_failure)
+            }
+            Lookup::NotYet => {
+                return Err(Finding::Wait {
+                    error: "the schema registry has not said yet which schema it has".to_owned(),
+                    retry_in: NOT_YET,
+                });
+            }
             Lookup::Away(why) => {
                 let Kept::Registry(registry, _) = &self.found else {
                     return Ok(());
                 };
                 match registry.when_away() {
                     WhenAway::Pass => {}
-                    WhenAway::Reject => fail("schema".to_owned(), "event_type", why.to_owned()),
+                    WhenAway::Reject => fail(
+                        "schema".to_owned(),
+                        "event_type",
+                        why.to_owned(),
+                        OnFailure::Reject,
+                    ),
                     WhenAway::Wait => {
                         return Err(Finding::Wait {
                             error: why.to_owned(),

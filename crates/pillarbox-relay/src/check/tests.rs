@@ -70,8 +70,13 @@ async fn a_payload_is_held_against_the_schema_of_its_type_and_version() {
     assert_eq!(errors(&checks, other.clone()).await, None);
     let mut strict = schemas(folder.path());
     strict.schemas.as_mut().unwrap().missing_passes = false;
-    let error = errors(&Checks::new(&strict, None).unwrap(), other).await.unwrap();
-    assert!(error.contains("no schema for `Other`, version 1"), "{error}");
+    // Payloads that do not fit may only be warned of: that there is no schema is another question.
+    for on_failure in [OnFailure::Reject, OnFailure::Warn] {
+        strict.schemas.as_mut().unwrap().on_failure = on_failure;
+        let checks = Checks::new(&strict, None).unwrap();
+        let error = errors(&checks, other.clone()).await.unwrap();
+        assert!(error.contains("no schema for `Other`, version 1"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -315,4 +320,20 @@ async fn a_schema_may_name_its_draft() {
         assert!(errors(&checks, order(1, &json!("x"))).await.is_some(), "{draft}");
         assert_eq!(errors(&checks, order(1, &json!(1))).await, None, "{draft}");
     }
+}
+
+#[test]
+fn a_check_that_breaks_off_is_taken_as_the_schemas_are() {
+    let folder = TempDir::new().unwrap();
+    let mut options = schemas(folder.path());
+    let found = |options: &CheckOptions| Checks::new(options, None).unwrap().safely(|| panic!("geheim"));
+    let error = found(&options).rejection().unwrap();
+    assert_eq!(error, "checks at /: a check broke off on this payload");
+    options.schemas.as_mut().unwrap().on_failure = OnFailure::Warn;
+    let finding = found(&options);
+    assert!(
+        matches!(finding, Finding::Failed(_)) && finding.rejection().is_none(),
+        "{finding:?}"
+    );
+    assert!(found(&CheckOptions::default()).rejection().is_some());
 }

@@ -11,17 +11,20 @@ use std::{
 
 use pillarbox::Event;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use super::Failure;
+use super::{Failure, OnFailure, recent::Recent};
 
 /// Between two lines about one check.
 const QUIET: Duration = Duration::from_secs(10);
 /// Checks that are remembered apart; a registry may have any number of schemas.
 const CHECKS_MAX: usize = 1_000;
+/// Events that are remembered: those that wait or fail are looked at again and again.
+const EVENTS_MAX: usize = 10_000;
 
-#[derive(Default)]
 pub(super) struct Warnings {
     count: AtomicU64,
+    events: Mutex<Recent<Uuid, ()>>,
     told: Mutex<HashMap<String, Told>>,
 }
 
@@ -30,8 +33,38 @@ struct Told {
     since: u64,
 }
 
+impl Default for Warnings {
+    fn default() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            events: Mutex::new(Recent::new(EVENTS_MAX)),
+            told: Mutex::default(),
+        }
+    }
+}
+
 impl Warnings {
-    pub(super) fn tell(&self, event: &Event, failure: &Failure) {
+    /// Of an event that was warned of before nothing is told.
+    pub(super) fn tell(&self, event: &Event, failures: &[Failure]) {
+        let mut warned = failures
+            .iter()
+            .filter(|failure| failure.on_failure == OnFailure::Warn)
+            .peekable();
+        if warned.peek().is_some() && self.is_new(event.id) {
+            warned.for_each(|failure| self.tell_one(event, failure));
+        }
+    }
+
+    fn is_new(&self, event: Uuid) -> bool {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = events.get(&event).is_none();
+        if is_new {
+            events.insert(event, ());
+        }
+        is_new
+    }
+
+    fn tell_one(&self, event: &Event, failure: &Failure) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if let Some(untold) = self.news(&failure.check, Instant::now()) {
             tracing::warn!(

@@ -83,3 +83,47 @@ async fn objections<'e>(
     }
     Ok(objections)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use pillarbox::Event;
+
+    use super::*;
+    use crate::check::{CheckOptions, OnFailure, rules::RuleOptions};
+
+    #[tokio::test]
+    async fn an_event_is_warned_of_once_however_often_it_is_looked_at() {
+        let rule = RuleOptions {
+            name: "never".into(),
+            event_type: "*".into(),
+            rule: "false".into(),
+            message: None,
+            on_failure: OnFailure::Warn,
+        };
+        let options = CheckOptions {
+            rules: vec![rule],
+            ..CheckOptions::default()
+        };
+        let checks = Arc::new(Checks::new(&options, None).unwrap());
+        let event = StoredEvent {
+            seq: 1,
+            lane: 0,
+            attempts: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            event: Event::new("t", "X", "a", "1").json(&1).unwrap(),
+        };
+        let mut examiner = Examiner::new(Some(checks.clone()));
+        assert!(examiner.look([&event].into_iter()).await.unwrap().is_empty());
+        for _ in 0..3 {
+            let objections = again(Some(&checks), [&event].into_iter()).await.unwrap();
+            assert!(objections.is_empty());
+        }
+        assert_eq!(checks.warned(), 1);
+        // One that waited for its schema is told of when it could be looked at.
+        let mut waited = event.clone();
+        waited.event = Event::new("t", "X", "a", "2").json(&1).unwrap();
+        again(Some(&checks), [&waited].into_iter()).await.unwrap();
+        assert_eq!(checks.warned(), 2);
+    }
+}

@@ -15,13 +15,17 @@ const INTEGER: &str = r#"{ "type": "integer" }"#;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn checks(url: String, adjust: impl FnOnce(&mut RegistryOptions)) -> Checks {
+    checks_that(OnFailure::Reject, url, adjust)
+}
+
+fn checks_that(on_failure: OnFailure, url: String, adjust: impl FnOnce(&mut RegistryOptions)) -> Checks {
     let mut registry = RegistryOptions::new(url);
     adjust(&mut registry);
     let options = CheckOptions {
         schemas: Some(SchemaOptions {
             source: SchemaSource::Registry(registry),
             missing_passes: false,
-            on_failure: OnFailure::Reject,
+            on_failure,
         }),
         ..CheckOptions::default()
     };
@@ -184,4 +188,91 @@ async fn its_password_goes_to_it_and_nowhere_else() {
         !error.contains("falsch") && !gone.contains("falsch"),
         "{error} {gone}"
     );
+}
+
+#[tokio::test]
+async fn what_is_rejected_while_it_is_away_is_rejected_also_where_misfits_are_only_warned_of() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.behave(Manner::Away);
+    let checks = checks_that(OnFailure::Warn, stub.url(), |options| {
+        options.when_away = WhenAway::Reject;
+    });
+    assert!(one(&checks, "New").await.rejection().unwrap().contains("is away"));
+}
+
+#[tokio::test]
+async fn that_there_is_no_schema_holds_while_it_is_away() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.put_as("AVRO", "Avro", 1, "\"int\"");
+    let checks = checks(stub.url(), |_| {});
+    let known = [("None", "no schema for `None`"), ("Avro", "of type AVRO")];
+    for (event_type, part) in known {
+        let error = one(&checks, event_type).await.rejection().unwrap();
+        assert!(error.contains(part), "{error}");
+    }
+    stub.behave(Manner::Away);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    // The first look finds out that it is away, the second knows.
+    for _ in 0..2 {
+        for (event_type, part) in known {
+            let finding = one(&checks, event_type).await;
+            let error = finding.rejection().unwrap_or_else(|| panic!("{finding:?}"));
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    assert!(checks.registry_down().is_some());
+    assert!(matches!(one(&checks, "New").await, Finding::Wait { .. }));
+}
+
+#[tokio::test]
+async fn when_it_is_back_it_is_known_also_if_no_event_needs_it() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    stub.behave(Manner::Away);
+    let checks = checks(stub.url(), |options| options.when_away = WhenAway::Pass);
+    assert_eq!(one(&checks, "New").await, Finding::Pass);
+    assert!(checks.registry_down().is_some());
+    stub.behave(Manner::Answers);
+    let back = async {
+        while checks.registry_down().is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, back)
+        .await
+        .expect("it is away for ever");
+}
+
+#[tokio::test]
+async fn many_slow_answers_are_not_waited_for_and_come_all_the_same() {
+    let stub = SchemaRegistryStub::start().await.unwrap();
+    let types: Vec<String> = (0..40).map(|number| format!("Type{number}")).collect();
+    for event_type in &types {
+        stub.put(event_type, 1, INTEGER);
+    }
+    stub.behave(Manner::Slow(Duration::from_millis(700)));
+    // What is not known yet is no outage: nothing may be rejected for it.
+    let checks = checks(stub.url(), |options| options.when_away = WhenAway::Reject);
+    let events: Vec<_> = types.iter().map(|name| event(name, "geheim")).collect();
+    let waits = |finding: &Finding| matches!(finding, Finding::Wait { .. });
+    let findings = look(&checks, &events).await;
+    assert!(findings.iter().any(waits), "the look took as long as all of them");
+    assert!(!findings.iter().all(waits), "what came in time is used at once");
+    let learnt = async {
+        loop {
+            let findings = look(&checks, &events).await;
+            for finding in findings.iter().filter(|finding| !waits(finding)) {
+                assert!(finding.rejection().unwrap().contains("integer"), "{finding:?}");
+            }
+            if !findings.iter().any(waits) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, learnt)
+        .await
+        .expect("some are never asked for");
+    assert_eq!(checks.registry_down(), None);
+    assert_eq!(stub.requests().len(), types.len(), "each once");
 }
