@@ -96,6 +96,14 @@ pub enum Finding {
 }
 
 impl Finding {
+    /// How long to wait before looking again, when it can't be checked now.
+    pub fn wait(&self) -> Option<Duration> {
+        match self {
+            Self::Wait { retry_in, .. } => Some(*retry_in),
+            _ => None,
+        }
+    }
+
     /// Why it must not go out, in one text; `None` when it may.
     pub fn rejection(&self) -> Option<String> {
         let Self::Failed(failures) = self else {

@@ -14,6 +14,9 @@ use self::{
 };
 use crate::output::{Answer, Context, open_store, store_error};
 
+/// Times to look again at what a registry has not answered for.
+const LOOKS_MAX: usize = 3;
+
 /// Run the checks of `outbox.validation` without publishing or changing anything
 ///
 /// Over a file of events, as `enqueue` takes them, a JSON object a line; - is stdin:
@@ -82,7 +85,15 @@ async fn look(checks: &Checks, batch: &Batch, memory: &mut Memory, report: &mut 
         .iter()
         .map(|(place, event)| (*place, event))
         .collect();
-    let findings = checks.look(&events, Some(memory)).await.map_err(store_error)?;
+    let mut findings = checks.look(&events, Some(memory)).await.map_err(store_error)?;
+    // A slow registry: what it was asked for comes meanwhile.
+    for _ in 0..LOOKS_MAX {
+        let Some(wait) = findings.iter().find_map(Finding::wait) else {
+            break;
+        };
+        tokio::time::sleep(wait).await;
+        findings = checks.look(&events, Some(memory)).await.map_err(store_error)?;
+    }
     for ((place, event), finding) in batch.events.iter().zip(&findings) {
         match finding {
             Finding::Pass => report.passed(),
