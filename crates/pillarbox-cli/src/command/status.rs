@@ -71,7 +71,7 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
         (
             "held",
             status.held.to_string(),
-            "waiting behind a failing event of their key",
+            "waiting behind a failing or blocking event of their key",
         ),
         ("delayed", status.delayed.to_string(), "not due yet"),
         ("dead", alarming(status.dead), "given up, with a reason"),

@@ -1,3 +1,6 @@
+mod deaths;
+mod waiting;
+
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
@@ -115,58 +118,6 @@ fn a_failing_event_holds_its_followers_and_nothing_else() {
     );
     assert_eq!(window.load(), (0, 0));
     assert_eq!(window.low_mark(), 4);
-}
-
-/// A death on a route that blocks.
-fn dead() -> Resolution {
-    Resolution::Dead {
-        reason: DeadReason::PermanentFailure,
-        failure: failure("no"),
-    }
-}
-
-fn strict() -> Way {
-    Way {
-        after_death: AfterDeath::Block,
-        ..Way::default()
-    }
-}
-
-#[test]
-fn a_death_that_blocks_holds_its_followers() {
-    let mut window = window(false);
-    let page = window.open_page(1..=3, 3);
-    for seq in 1..=3 {
-        window.admit(Entry::new(stored(seq, "a"), strict(), Some(page)));
-    }
-    let batch = window.take_batch(0, 10);
-    window.complete(all(batch, dead()));
-    let settlement = settle(&mut window, &[]);
-    assert_eq!(
-        settlement.dead[0].key.as_deref(),
-        Some("a"),
-        "the store is told its key"
-    );
-    assert_eq!(settlement.dead[0].after, AfterDeath::Block);
-    let held: Vec<Seq> = settlement.held.iter().map(|held| held.seq).collect();
-    assert_eq!(held, [2, 3]);
-}
-
-/// A delayed event's delivery tells that its key is free, and is older news.
-#[test]
-fn a_key_told_free_stays_blocked_by_a_death_that_is_not_written_yet() {
-    let mut window = window(false);
-    window.admit_parked(Entry::new(stored(1, "a"), strict(), None), true);
-    let delayed = window.take_batch(0, 10);
-    window.complete(all(delayed, Resolution::Delivered));
-    let on_its_way = window.take_settling().unwrap();
-    let page = window.open_page(2..=3, 3);
-    window.admit(Entry::new(stored(2, "a"), strict(), Some(page)));
-    let batch = window.take_batch(0, 10);
-    window.complete(all(batch, dead()));
-    window.settled(&on_its_way, &[(lane_of("a"), "a".to_owned())]);
-    window.admit(Entry::new(stored(3, "a"), strict(), Some(page)));
-    assert!(!window.has_ready(0), "the third waits");
 }
 
 #[test]
@@ -368,75 +319,4 @@ proptest! {
         prop_assert_eq!(window.low_mark(), names.len() as Seq);
         prop_assert!(window.keys.is_empty() && window.load() == (0, 0));
     }
-}
-
-/// An event of discovery that can't be judged yet.
-fn wait(window: &mut Window, seq: Seq, key: &str, page: Option<u64>) {
-    let entry = Entry::new(stored(seq, key), way(0), page);
-    window.admit_waiting(entry, false, failure("away"), Duration::from_secs(1));
-}
-
-#[test]
-fn what_cannot_be_judged_yet_waits_uncharged_and_holds_only_its_key() {
-    let mut window = window(false);
-    let page = window.open_page(1..=4, 4);
-    wait(&mut window, 1, "a", Some(page));
-    for (seq, key) in [(2, "b"), (3, "a"), (4, "b")] {
-        window.admit(Entry::new(stored(seq, key), way(0), Some(page)));
-    }
-    assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
-    let settling = window.take_settling().unwrap();
-    let failed: Vec<_> = settling
-        .settlement
-        .failed
-        .iter()
-        .map(|f| (f.parked.seq, f.attempts))
-        .collect();
-    assert_eq!(failed, [(1, 0)]);
-    assert_eq!(
-        settling.settlement.held.iter().map(|h| h.seq).collect::<Vec<_>>(),
-        [3]
-    );
-    window.settled(&settling, &[]);
-    // The store brings it again, with those behind it, until it is settled.
-    wait(&mut window, 1, "a", None);
-    wait(&mut window, 1, "a", None);
-    let again = window.take_settling().unwrap();
-    assert_eq!(again.settlement.failed.len(), 1);
-    window.settled(&again, &[]);
-    assert_eq!(window.load().0, 2, "b's two are left");
-}
-
-#[test]
-fn one_that_waits_behind_another_in_flight_is_not_overtaken() {
-    let mut window = window(false);
-    let page = window.open_page(1..=3, 3);
-    window.admit(Entry::new(stored(1, "a"), way(0), Some(page)));
-    let batch = window.take_batch(0, 10);
-    wait(&mut window, 2, "a", Some(page));
-    window.admit(Entry::new(stored(3, "a"), way(0), Some(page)));
-    window.complete(all(batch, Resolution::Delivered));
-    assert!(!window.has_ready(0));
-    let settling = window.take_settling().unwrap();
-    assert_eq!(settling.settlement.published, [1]);
-    assert_eq!(settling.settlement.failed[0].parked.seq, 2);
-    assert_eq!(settling.settlement.held[0].seq, 3);
-}
-
-#[test]
-fn a_key_that_comes_free_does_not_let_out_what_could_not_be_judged() {
-    let mut window = window(false);
-    window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
-    window.blocked.insert((lane_of("a"), key_hash("a")));
-    let batch = window.take_batch(0, 10);
-    window.complete(all(batch, Resolution::Delivered));
-    let on_its_way = window.take_settling().unwrap();
-    let page = window.open_page(2..=3, 3);
-    wait(&mut window, 2, "a", Some(page));
-    window.admit(Entry::new(stored(3, "a"), way(0), Some(page)));
-    window.settled(&on_its_way, &[(lane_of("a"), "a".into())]);
-    assert!(!window.has_ready(0), "2 was not judged, and 3 comes after it");
-    let settling = window.take_settling().unwrap();
-    assert_eq!(settling.settlement.failed[0].parked.seq, 2);
-    assert_eq!(settling.settlement.held[0].seq, 3);
 }
