@@ -13,7 +13,7 @@ mod pgbouncer;
 mod postgres;
 mod service;
 
-pub use found::{PYTHON, python, skip, webhooks_python};
+pub use found::{PYTHON, lacking, python, skip, webhooks_python};
 pub use nats::{Nats, NatsOptions, NatsVersion};
 pub use pgbouncer::Pgbouncer;
 pub use postgres::{Postgres, PostgresOptions};

@@ -5,11 +5,17 @@ use super::{
     *,
 };
 
-/// Three dead letters and nobody at work. `None`: there is no `script` here.
+/// Three dead letters and nobody at work. `None`: there is no `script` here, or nothing to make a terminal of.
 fn dead_letters() -> Option<TempDir> {
-    let known = Command::new("script").arg("--version").output();
-    if !known.is_ok_and(|output| output.status.success()) {
+    let works = |arguments: &[&str]| {
+        let output = Command::new("script").args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !works(&["--version"]) {
         return servers::skip("script (of util-linux)");
+    }
+    if !works(&["--quiet", "--return", "--command", "true", "/dev/null"]) {
+        return servers::lacking("pseudo terminals (devpts)");
     }
     let folder = migrated();
     configure(folder.path(), "");
