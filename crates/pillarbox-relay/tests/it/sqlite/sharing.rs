@@ -124,8 +124,19 @@ async fn idle_wait_in_a_process_of_its_own() {
     let Some(url) = file() else { return };
     let store = connect::store(&DatabaseOptions::new(url)).unwrap().store;
     store.wait(Duration::from_millis(500)).await;
+    // The best of some seconds: others who use the machine can only add to it.
+    let mut best = f64::INFINITY;
+    for _ in 0..4 {
+        best = best.min(share_of_a_second(&*store).await);
+    }
+    println!("an idle wait takes {:.2} % of a core", best * 100.0);
+    assert!(best < 0.01, "an idle wait takes {:.2} % of a core", best * 100.0);
+}
+
+/// Of a core.
+async fn share_of_a_second(store: &dyn Store) -> f64 {
     let (start, before) = (Instant::now(), cpu_time());
-    while start.elapsed() < Duration::from_secs(3) {
+    while start.elapsed() < Duration::from_secs(1) {
         let began = Instant::now();
         store.wait(Duration::from_millis(200)).await;
         assert!(
@@ -133,14 +144,7 @@ async fn idle_wait_in_a_process_of_its_own() {
             "nothing was committed: it waits its time"
         );
     }
-    let share = (cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
-    println!("an idle wait takes {:.2} % of a core", share * 100.0);
-    // It was 0.7 % on a busy machine; a loop that spins would take all of a core.
-    assert!(
-        share < 0.05,
-        "an idle wait takes {:.2} % of a core",
-        share * 100.0
-    );
+    (cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
