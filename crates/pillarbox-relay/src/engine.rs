@@ -167,6 +167,7 @@ impl Context {
         Some(Way {
             sink: *self.indexes.get(&destination.sink)?,
             stream: destination.stream,
+            envelope: destination.envelope,
             after_death: destination.after_death,
         })
     }

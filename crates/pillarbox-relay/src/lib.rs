@@ -18,6 +18,7 @@ pub mod check;
 pub mod connect;
 pub mod dead;
 pub mod engine;
+pub mod envelope;
 pub mod event;
 pub mod http_client;
 pub mod notice;

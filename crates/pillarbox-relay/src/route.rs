@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use pillarbox::Event;
 
+use crate::envelope::Envelope;
+
 /// Topics that match, and where they go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
@@ -14,6 +16,7 @@ pub struct Route {
     /// The sink's name in the configuration.
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
+    pub envelope: Envelope,
     pub after_death: AfterDeath,
 }
 
@@ -103,6 +106,7 @@ pub struct Routes {
 pub struct Destination {
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
+    pub envelope: Envelope,
     pub after_death: AfterDeath,
 }
 
@@ -134,6 +138,7 @@ impl Routes {
             return Some(Destination {
                 sink: sink.clone(),
                 stream: own(),
+                envelope: Envelope::default(),
                 after_death: AfterDeath::Skip,
             });
         }
@@ -144,6 +149,7 @@ impl Routes {
         Some(Destination {
             sink: route.sink.clone(),
             stream: own().or_else(|| route.stream.clone()),
+            envelope: route.envelope,
             after_death: route.after_death,
         })
     }
@@ -187,6 +193,7 @@ mod tests {
             topic: Pattern::new(topic).unwrap(),
             sink: "events".into(),
             stream: Some(stream.into()),
+            envelope: Envelope::Raw,
             after_death: AfterDeath::Skip,
         };
         let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use serde::Serialize;
 
 pub use self::error::{SinkError, SinkErrorKind};
-use crate::event::StoredEvent;
+use crate::{envelope::Envelope, event::StoredEvent};
 
 /// An event on its way, with what its route says.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct Outgoing {
     pub event: Arc<StoredEvent>,
     /// The stream that is to take it: the event's own, or its route's.
     pub stream: Option<Arc<str>>,
+    /// What it is to look like there.
+    pub envelope: Envelope,
 }
 
 /// What became of one event.

@@ -108,6 +108,7 @@ fn outgoing(event: Event) -> Outgoing {
     Outgoing {
         event: Arc::new(event),
         stream: None,
+        envelope: Default::default(),
     }
 }
 

@@ -205,6 +205,7 @@ mod tests {
                 event: pillarbox::Event::new("t", "X", "thing", seq.to_string()).payload(payload.to_string()),
             }),
             stream: None,
+            envelope: Default::default(),
         };
         payloads.iter().enumerate().map(outgoing).collect()
     }

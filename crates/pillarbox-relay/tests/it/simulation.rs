@@ -97,6 +97,7 @@ fn start(store: &MemoryStore, brokers: &[Broker; 2], rng: &mut StdRng) -> RelayH
         topic: Pattern::new(topic).unwrap(),
         sink: sink.into(),
         stream: None,
+        envelope: Default::default(),
         after_death,
     };
     Relay {

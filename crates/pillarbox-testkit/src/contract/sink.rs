@@ -69,6 +69,7 @@ pub fn outgoing(event: Event) -> Outgoing {
     Outgoing {
         event: Arc::new(stored),
         stream: None,
+        envelope: Default::default(),
     }
 }
 

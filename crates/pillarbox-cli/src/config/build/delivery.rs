@@ -64,6 +64,7 @@ pub(super) fn routes(
                 topic,
                 sink: route.sink.as_str().into(),
                 stream: route.stream.as_deref().map(Arc::from),
+                envelope: Default::default(),
                 after_death: match route.after_death {
                     schema::AfterDeath::Skip => AfterDeath::Skip,
                     schema::AfterDeath::Block => AfterDeath::Block,

@@ -6,6 +6,7 @@ use pillarbox::lane::key_hash;
 
 use super::key::KeyId;
 use crate::{
+    envelope::Envelope,
     event::{Seq, StoredEvent},
     route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry, Parked, Settlement},
@@ -17,6 +18,7 @@ pub(in crate::engine) struct Way {
     /// Index of the sink.
     pub(in crate::engine) sink: usize,
     pub(in crate::engine) stream: Option<Arc<str>>,
+    pub(in crate::engine) envelope: Envelope,
     pub(in crate::engine) after_death: AfterDeath,
 }
 
@@ -27,6 +29,7 @@ pub(in crate::engine) struct Entry {
     /// Index of the sink it goes to.
     pub(in crate::engine) sink: usize,
     pub(in crate::engine) stream: Option<Arc<str>>,
+    pub(in crate::engine) envelope: Envelope,
     pub(super) after_death: AfterDeath,
     /// Nobody took it when its sink had taken so many events: whether it is to blame is not known yet.
     pub(in crate::engine) doubted_at: Option<u64>,
@@ -74,6 +77,7 @@ impl Entry {
             event: Arc::new(event),
             sink: way.sink,
             stream: way.stream,
+            envelope: way.envelope,
             after_death: way.after_death,
             doubted_at: None,
             key,

@@ -103,6 +103,7 @@ mod tests {
         Outgoing {
             event: Arc::new(stored),
             stream: Some("SHOP".into()),
+            envelope: Default::default(),
         }
     }
 

@@ -191,6 +191,7 @@ mod tests {
         let outgoing = Outgoing {
             event: Arc::new(event),
             stream: Some("SHOP".into()),
+            envelope: Default::default(),
         };
         match Reply::parse(payload.as_bytes()).outcome(&outgoing) {
             Outcome::Delivered => None,
