@@ -1,0 +1,311 @@
+//! The driver's client, the collections, the server's clock, and transactions that are tried again.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use mongodb::{
+    Client, ClientSession, Collection, Cursor, Database, SessionCursor,
+    bson::{DateTime, Document, doc},
+    error::Error,
+    options::{
+        ClientOptions, ConnectionString, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
+    },
+};
+use pillarbox::{enqueue::mongodb_place, table::Tables};
+use serde::de::DeserializeOwned;
+use tokio::{sync::OnceCell, time::Instant};
+
+use super::error::{Trouble, explain, misconfigured, silent};
+use crate::{connect::DatabaseOptions, store::StoreError};
+
+/// Between two attempts at a transaction: twice as long each time, up to the longest.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+const AGAIN_AFTER_MAX: Duration = Duration::from_millis(250);
+/// The change stream and people's questions beside the engine's work.
+const CONNECTIONS_BESIDE: u32 = 2;
+
+pub(super) struct Connection {
+    address: ConnectionString,
+    pub(super) tables: Tables,
+    connections_max: u32,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+    opened: OnceCell<Collections>,
+    count: AtomicU64,
+}
+
+/// The outbox's collections. What their documents hold stands in [`super::schema`].
+pub(super) struct Collections {
+    pub(super) client: Client,
+    /// Where the events are.
+    pub(super) database: Database,
+    pub(super) events: Collection<Document>,
+    pub(super) parked: Collection<Document>,
+    pub(super) lanes: Collection<Document>,
+    pub(super) relays: Collection<Document>,
+    pub(super) dead: Collection<Document>,
+    pub(super) recoveries: Collection<Document>,
+    pub(super) notices: Collection<Document>,
+    pub(super) notice_sends: Collection<Document>,
+    pub(super) schedules: Collection<Document>,
+    pub(super) meta: Collection<Document>,
+}
+
+impl Collections {
+    /// Each by what it is called in [`super::schema`]; the one that tells the version last.
+    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 10] {
+        [
+            ("events", &self.events),
+            ("parked", &self.parked),
+            ("lanes", &self.lanes),
+            ("relays", &self.relays),
+            ("dead", &self.dead),
+            ("recoveries", &self.recoveries),
+            ("notices", &self.notices),
+            ("notice_sends", &self.notice_sends),
+            ("schedules", &self.schedules),
+            ("meta", &self.meta),
+        ]
+    }
+}
+
+/// The collections' names as configured, in the same order.
+pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
+    let beside = [
+        "parked",
+        "lanes",
+        "relays",
+        "dead",
+        "recoveries",
+        "notices",
+        "notice_sends",
+        "schedules",
+        "meta",
+    ];
+    let beside = beside.into_iter().map(|suffix| match suffix {
+        "dead" => (suffix, tables.dead_name().to_owned()),
+        _ => (suffix, tables.name_beside(suffix)),
+    });
+    std::iter::once(("events", tables.name().to_owned()))
+        .chain(beside)
+        .collect()
+}
+
+/// An open transaction. Every command in it takes `session`; what is not counted by a method is counted by hand.
+pub(super) struct Tx<'a> {
+    pub(super) at: &'a Collections,
+    pub(super) session: ClientSession,
+    connection: &'a Connection,
+}
+
+/// What is done in one transaction. It is run again from its start when the server says that this may help.
+#[async_trait]
+pub(super) trait Work: Sync {
+    type Done: Send;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, Trouble>;
+}
+
+impl Tx<'_> {
+    pub(super) fn counted(&self, commands: u64) {
+        self.connection.counted(commands);
+    }
+
+    /// Everything a cursor in this transaction has.
+    pub(super) async fn all<T>(&mut self, mut cursor: SessionCursor<T>) -> Result<Vec<T>, Trouble>
+    where
+        T: DeserializeOwned + Unpin + Send + Sync,
+    {
+        Ok(cursor.stream(&mut self.session).try_collect().await?)
+    }
+}
+
+impl Connection {
+    pub(super) fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        // The driver's words may repeat the address, and with it the password.
+        let address = ConnectionString::parse(&options.url).map_err(|_| {
+            misconfigured("MongoDB's address can't be read: use mongodb://user@host/database?replicaSet=name")
+        })?;
+        let default = address.default_database.as_deref();
+        for name in [options.tables.name(), options.tables.dead_name()] {
+            if mongodb_place(name, default).is_none() {
+                return Err(misconfigured(
+                    "MongoDB's address names no database: put it after the host, as in mongodb://host/shop",
+                ));
+            }
+        }
+        Ok(Self {
+            address,
+            tables: options.tables.clone(),
+            connections_max: options.connections_max,
+            connect_timeout: options.connect_timeout,
+            answer_timeout: options.answer_timeout,
+            opened: OnceCell::new(),
+            count: AtomicU64::new(0),
+        })
+    }
+
+    /// The collections. Connects to nothing; an address of the kind mongodb+srv is looked up.
+    pub(super) async fn collections(&self) -> Result<&Collections, StoreError> {
+        self.opened
+            .get_or_try_init(|| async {
+                let client = self.client().await.map_err(|error| self.error(&error))?;
+                Ok(self.collections_of(client))
+            })
+            .await
+    }
+
+    async fn client(&self) -> Result<Client, Error> {
+        let mut options = ClientOptions::parse(self.address.clone()).await?;
+        options.app_name.get_or_insert_with(|| "pillarbox".into());
+        options.connect_timeout = Some(self.connect_timeout);
+        options.server_selection_timeout = Some(self.connect_timeout);
+        options.max_pool_size = Some(self.connections_max.saturating_add(CONNECTIONS_BESIDE));
+        options.retry_writes = Some(true);
+        options.retry_reads = Some(true);
+        // Whatever the address says: a delivery that only one node knows may be forgotten, and so may what it has read.
+        options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+        options.read_concern = Some(ReadConcern::majority());
+        options.write_concern = Some(durable());
+        Client::with_options(options)
+    }
+
+    fn collections_of(&self, client: Client) -> Collections {
+        let default = self.address.default_database.as_deref();
+        let collection = |name: &str| match mongodb_place(name, default) {
+            Some((database, name)) => client.database(database).collection(name),
+            // `open` has refused this.
+            None => client.database("pillarbox").collection(name),
+        };
+        let beside = |suffix: &str| collection(&self.tables.name_beside(suffix));
+        let events: Collection<Document> = collection(self.tables.name());
+        Collections {
+            database: client.database(&events.namespace().db),
+            events,
+            parked: beside("parked"),
+            lanes: beside("lanes"),
+            relays: beside("relays"),
+            dead: collection(self.tables.dead_name()),
+            recoveries: beside("recoveries"),
+            notices: beside("notices"),
+            notice_sends: beside("notice_sends"),
+            schedules: beside("schedules"),
+            meta: beside("meta"),
+            client,
+        }
+    }
+
+    /// One command. Counted, no longer than the longest answer, and with its error in words.
+    pub(super) async fn run<T>(
+        &self,
+        command: impl IntoFuture<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        self.counted(1);
+        match tokio::time::timeout(self.answer_timeout, command.into_future()).await {
+            Ok(answer) => answer.map_err(|error| self.error(&error)),
+            Err(_) => Err(silent()),
+        }
+    }
+
+    /// Everything a `find` or an `aggregate` gives.
+    pub(super) async fn all<T>(
+        &self,
+        command: impl IntoFuture<Output = Result<Cursor<T>, Error>>,
+    ) -> Result<Vec<T>, StoreError>
+    where
+        T: DeserializeOwned + Unpin + Send + Sync,
+    {
+        self.run(async { command.into_future().await?.try_collect().await })
+            .await
+    }
+
+    /// The server's time. Inside a pipeline it is `$$NOW`.
+    pub(super) async fn now(&self) -> Result<DateTime, StoreError> {
+        let at = self.collections().await?;
+        let hello = self.run(at.database.run_command(doc! { "hello": 1 })).await?;
+        hello
+            .get_datetime("localTime")
+            .copied()
+            .map_err(|_| misconfigured("MongoDB does not tell its time: is this MongoDB?"))
+    }
+
+    /// Runs `work` in a transaction, again and again while the server says that this helps and the time for an answer
+    /// is not over.
+    pub(super) async fn transaction<W: Work>(&self, work: &W) -> Result<W::Done, StoreError> {
+        let end = Instant::now() + self.answer_timeout;
+        let mut pause = AGAIN_AFTER;
+        loop {
+            let trouble = match tokio::time::timeout_at(end, self.attempt(work, end)).await {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(trouble)) => trouble,
+                Err(_) => return Err(silent()),
+            };
+            if !trouble.is_transient() || Instant::now() + pause >= end {
+                return Err(trouble.into_store_error(self.tables.name()));
+            }
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+            pause = (pause * 2).min(AGAIN_AFTER_MAX);
+        }
+    }
+
+    async fn attempt<W: Work>(&self, work: &W, end: Instant) -> Result<W::Done, Trouble> {
+        let at = self.collections().await?;
+        let mut session = at.client.start_session().await?;
+        session
+            .start_transaction()
+            .read_concern(ReadConcern::snapshot())
+            .write_concern(durable())
+            .await?;
+        let mut tx = Tx {
+            at,
+            session,
+            connection: self,
+        };
+        let done = match work.run(&mut tx).await {
+            Ok(done) => done,
+            Err(trouble) => {
+                // Its locks would stay until somebody finds the session dropped. What is wrong is told already.
+                let _ = tx.session.abort_transaction().await;
+                return Err(trouble);
+            }
+        };
+        loop {
+            self.counted(1);
+            match tx.session.commit_transaction().await.map_err(Trouble::from) {
+                Ok(()) => return Ok(done),
+                Err(trouble) if trouble.is_unknown_commit() && Instant::now() + AGAIN_AFTER_MAX < end => {
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    pub(super) fn counted(&self, commands: u64) {
+        self.count.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout
+    }
+
+    pub(super) fn error(&self, error: &Error) -> StoreError {
+        explain(error, self.tables.name())
+    }
+}
+
+/// On the disks of a majority.
+fn durable() -> WriteConcern {
+    WriteConcern::builder()
+        .w(mongodb::options::Acknowledgment::Majority)
+        .journal(true)
+        .build()
+}
