@@ -5,7 +5,7 @@ pub mod error;
 pub mod http_stream;
 #[cfg(feature = "nats")]
 pub mod nats;
-mod ndjson;
+mod in_order;
 pub mod null;
 pub mod stdout;
 
