@@ -8,7 +8,9 @@ mod connection;
 mod document;
 mod error;
 mod json;
+mod keys;
 mod schema;
+mod transaction;
 
 use std::sync::Arc;
 

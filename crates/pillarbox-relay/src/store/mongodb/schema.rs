@@ -3,7 +3,7 @@
 //! | collection | `_id` | fields |
 //! | --- | --- | --- |
 //! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
-//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (of a key's failing and held ones only the first has one), failures: [{at, error, sink, relay}] |
+//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
 //! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
 //! | `_relays` | the relay's id, as text | name, seen_at, expires_at |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
@@ -111,7 +111,7 @@ fn event_indexes() -> Vec<Index> {
 fn parked_indexes() -> Vec<Index> {
     vec![
         Index {
-            partial: Some(doc! { "due_at": { "$type": "date" } }),
+            partial: Some(doc! { "due_at": { "$exists": true } }),
             ..Index::new("due", doc! { "due_at": 1, "lane": 1 })
         },
         Index::new(
