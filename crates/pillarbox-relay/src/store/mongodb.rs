@@ -4,13 +4,19 @@
 //! [`lanes`] shares the work among relays, [`wake`] wakes them, [`schema`] makes the collections, [`admin`] and [`dead`]
 //! answer people. [`connection`] is what they stand on.
 
+mod admin;
 mod connection;
+mod dead;
 mod document;
 mod error;
+mod field;
 mod json;
+mod notices;
+mod reprocess;
 mod schema;
+mod versions;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use self::connection::Connection;
 use super::StoreError;
@@ -28,4 +34,10 @@ impl MongoStore {
             connection: Arc::new(Connection::open(options)?),
         })
     }
+}
+
+/// A duration as pipelines take it, at most a century.
+fn milliseconds(duration: Duration) -> i64 {
+    const CENTURY: u128 = 100 * 366 * 86_400 * 1_000;
+    i64::try_from(duration.as_millis().min(CENTURY)).unwrap_or(i64::MAX)
 }
