@@ -3,9 +3,9 @@
 pub mod error;
 #[cfg(feature = "http-stream")]
 pub mod http_stream;
+mod in_order;
 #[cfg(feature = "nats")]
 pub mod nats;
-mod in_order;
 pub mod null;
 pub mod stdout;
 

@@ -11,9 +11,11 @@ mod document;
 mod error;
 mod field;
 mod json;
+mod keys;
 mod notices;
 mod reprocess;
 mod schema;
+mod transaction;
 mod versions;
 
 use std::{sync::Arc, time::Duration};

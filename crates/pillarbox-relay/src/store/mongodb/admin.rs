@@ -100,7 +100,10 @@ impl Admin for MongoStore {
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
         let outbox = Outbox::new(self.connection.tables.clone(), limits.clone());
         let enqueue = Enqueue { outbox, events };
-        self.connection.transaction(&enqueue).await?.map_err(AdminEnqueueError::Refused)
+        self.connection
+            .transaction(&enqueue)
+            .await?
+            .map_err(AdminEnqueueError::Refused)
     }
 }
 
@@ -142,7 +145,9 @@ impl MongoStore {
                 id: field::id(relay, "_id").unwrap_or_default(),
                 name: field::text(relay, "name"),
                 lanes: held.map_or(0, |held| lanes(field::count(held, "n"))),
-                last_seen: relay.get_datetime("seen_at").map_or(Duration::ZERO, |at| since(*at, now)),
+                last_seen: relay
+                    .get_datetime("seen_at")
+                    .map_or(Duration::ZERO, |at| since(*at, now)),
             }
         };
         status.relays = living.iter().map(relay).collect();
@@ -167,7 +172,9 @@ impl Work for Enqueue<'_> {
             // An outage is the store's to explain; a refusal is the event's.
             Err(EnqueueError::Database(error)) => Err(match error.downcast::<mongodb::error::Error>() {
                 Ok(error) => Trouble::Driver(*error),
-                Err(error) => StoreError::new(crate::store::StoreErrorKind::Refused, error.to_string()).into(),
+                Err(error) => {
+                    StoreError::new(crate::store::StoreErrorKind::Refused, error.to_string()).into()
+                }
             }),
             enqueued => Ok(enqueued),
         }

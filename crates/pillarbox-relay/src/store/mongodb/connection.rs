@@ -1,14 +1,13 @@
-//! The driver's client, the collections, the server's clock, and transactions that are tried again.
+//! The driver's client, the collections, and the server's clock.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use futures::TryStreamExt;
 use mongodb::{
-    Client, ClientSession, Collection, Cursor, Database, SessionCursor,
+    Client, Collection, Cursor, Database,
     bson::{DateTime, Document, doc},
     error::Error,
     options::{
@@ -17,14 +16,11 @@ use mongodb::{
 };
 use pillarbox::{enqueue::mongodb_place, table::Tables};
 use serde::de::DeserializeOwned;
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::sync::OnceCell;
 
-use super::error::{Trouble, explain, misconfigured, silent};
+use super::error::{explain, misconfigured, silent};
 use crate::{connect::DatabaseOptions, store::StoreError};
 
-/// Between two attempts at a transaction: twice as long each time, up to the longest.
-const AGAIN_AFTER: Duration = Duration::from_millis(5);
-const AGAIN_AFTER_MAX: Duration = Duration::from_millis(250);
 /// The change stream and people's questions beside the engine's work.
 const CONNECTIONS_BESIDE: u32 = 2;
 
@@ -93,35 +89,6 @@ pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
     std::iter::once(("events", tables.name().to_owned()))
         .chain(beside)
         .collect()
-}
-
-/// An open transaction. Every command in it takes `session`; what is not counted by a method is counted by hand.
-pub(super) struct Tx<'a> {
-    pub(super) at: &'a Collections,
-    pub(super) session: ClientSession,
-    connection: &'a Connection,
-}
-
-/// What is done in one transaction. It is run again from its start when the server says that this may help.
-#[async_trait]
-pub(super) trait Work: Sync {
-    type Done: Send;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, Trouble>;
-}
-
-impl Tx<'_> {
-    pub(super) fn counted(&self, commands: u64) {
-        self.connection.counted(commands);
-    }
-
-    /// Everything a cursor in this transaction has.
-    pub(super) async fn all<T>(&mut self, mut cursor: SessionCursor<T>) -> Result<Vec<T>, Trouble>
-    where
-        T: DeserializeOwned + Unpin + Send + Sync,
-    {
-        Ok(cursor.stream(&mut self.session).try_collect().await?)
-    }
 }
 
 impl Connection {
@@ -241,58 +208,6 @@ impl Connection {
             .map_err(|_| misconfigured("MongoDB does not tell its time: is this MongoDB?"))
     }
 
-    /// Runs `work` in a transaction, again and again while the server says that this helps and the time for an answer
-    /// is not over.
-    pub(super) async fn transaction<W: Work>(&self, work: &W) -> Result<W::Done, StoreError> {
-        let end = Instant::now() + self.answer_timeout;
-        let mut pause = AGAIN_AFTER;
-        loop {
-            let trouble = match tokio::time::timeout_at(end, self.attempt(work, end)).await {
-                Ok(Ok(done)) => return Ok(done),
-                Ok(Err(trouble)) => trouble,
-                Err(_) => return Err(silent()),
-            };
-            if !trouble.is_transient() || Instant::now() + pause >= end {
-                return Err(trouble.into_store_error(self.tables.name()));
-            }
-            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-            pause = (pause * 2).min(AGAIN_AFTER_MAX);
-        }
-    }
-
-    async fn attempt<W: Work>(&self, work: &W, end: Instant) -> Result<W::Done, Trouble> {
-        let at = self.collections().await?;
-        let mut session = at.client.start_session().await?;
-        session
-            .start_transaction()
-            .read_concern(ReadConcern::snapshot())
-            .write_concern(durable())
-            .await?;
-        let mut tx = Tx {
-            at,
-            session,
-            connection: self,
-        };
-        let done = match work.run(&mut tx).await {
-            Ok(done) => done,
-            Err(trouble) => {
-                // Its locks would stay until somebody finds the session dropped. What is wrong is told already.
-                let _ = tx.session.abort_transaction().await;
-                return Err(trouble);
-            }
-        };
-        loop {
-            self.counted(1);
-            match tx.session.commit_transaction().await.map_err(Trouble::from) {
-                Ok(()) => return Ok(done),
-                Err(trouble) if trouble.is_unknown_commit() && Instant::now() + AGAIN_AFTER_MAX < end => {
-                    tokio::time::sleep(AGAIN_AFTER).await;
-                }
-                Err(trouble) => return Err(trouble),
-            }
-        }
-    }
-
     pub(super) fn counted(&self, commands: u64) {
         self.count.fetch_add(commands, Ordering::Relaxed);
     }
@@ -311,7 +226,7 @@ impl Connection {
 }
 
 /// On the disks of a majority.
-fn durable() -> WriteConcern {
+pub(super) fn durable() -> WriteConcern {
     WriteConcern::builder()
         .w(mongodb::options::Acknowledgment::Majority)
         .journal(true)

@@ -62,9 +62,14 @@ impl DeadLetters for MongoStore {
         let told = self.by_id(at.notices.find(told)).await?;
         let latest: Vec<_> = groups.iter().filter_map(|group| group.get("latest")).collect();
         let latest = at.dead.find(doc! { "_id": { "$in": latest } });
-        let latest = self.connection.all(latest.projection(doc! { "failures": 0 })).await?;
-        let latest: HashMap<Seq, &Document> =
-            latest.iter().map(|letter| (field::seq(letter, "_id"), letter)).collect();
+        let latest = self
+            .connection
+            .all(latest.projection(doc! { "failures": 0 }))
+            .await?;
+        let latest: HashMap<Seq, &Document> = latest
+            .iter()
+            .map(|letter| (field::seq(letter, "_id"), letter))
+            .collect();
         // A letter that went meanwhile takes its group with it.
         let group = |(group, cause): (&Document, String)| {
             let latest = latest.get(&field::seq(group, "latest"))?;
@@ -77,7 +82,9 @@ impl DeadLetters for MongoStore {
                 topics: topics.get(&cause).map_or(1, |topics| field::count(topics, "n")),
                 first_died_at: field::time(group, "first"),
                 last_died_at: field::time(group, "last"),
-                told_at: told.get(&cause).and_then(|told| field::optional_time(told, "told_at")),
+                told_at: told
+                    .get(&cause)
+                    .and_then(|told| field::optional_time(told, "told_at")),
                 fingerprint: cause,
             })
         };
@@ -203,7 +210,10 @@ impl MongoStore {
         command: impl IntoFuture<Output = Result<mongodb::Cursor<Document>, mongodb::error::Error>>,
     ) -> Result<HashMap<String, Document>, StoreError> {
         let found = self.connection.all(command).await?;
-        Ok(found.into_iter().map(|found| (field::text(&found, "_id"), found)).collect())
+        Ok(found
+            .into_iter()
+            .map(|found| (field::text(&found, "_id"), found))
+            .collect())
     }
 }
 

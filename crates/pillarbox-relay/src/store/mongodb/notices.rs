@@ -14,8 +14,7 @@ use mongodb::{
 use uuid::Uuid;
 
 use super::{
-    MongoStore,
-    document,
+    MongoStore, document,
     error::{Trouble, is_duplicate},
     field, milliseconds,
     transaction::{Tx, Work},
@@ -132,7 +131,10 @@ impl Notices for MongoStore {
     async fn delivered(&self, channel: &str, delivery: &Delivery) -> Result<(), StoreError> {
         let at = self.connection.collections().await?;
         let place = doc! { "_id": place(channel, &delivery.fingerprint, delivery.n) };
-        self.connection.run(at.notice_sends.delete_one(place)).await.map(drop)
+        self.connection
+            .run(at.notice_sends.delete_one(place))
+            .await
+            .map(drop)
     }
 
     async fn failed(
@@ -149,7 +151,10 @@ impl Notices for MongoStore {
         };
         let change = vec![doc! { "$set": { "due_at": due_at, "error": { "$literal": error } } }];
         let place = doc! { "_id": place(channel, &delivery.fingerprint, delivery.n) };
-        self.connection.run(at.notice_sends.update_one(place, change)).await.map(drop)
+        self.connection
+            .run(at.notice_sends.update_one(place, change))
+            .await
+            .map(drop)
     }
 
     /// Reads the whole of two small collections.
@@ -159,7 +164,9 @@ impl Notices for MongoStore {
             let latest = doc! { "$subtract": ["$$NOW", milliseconds(age)] };
             doc! { "$expr": { "$lt": [name, latest] } }
         };
-        self.connection.run(at.notice_sends.delete_many(before("$made_at"))).await?;
+        self.connection
+            .run(at.notice_sends.delete_many(before("$made_at")))
+            .await?;
         let mut over = before("$told_at");
         over.insert("state", ToldState::Recovered.as_str());
         self.connection.run(at.notices.delete_many(over)).await.map(drop)
@@ -197,7 +204,10 @@ impl MongoStore {
             "attempts": { "$add": ["$attempts", 1] },
         } }];
         let take = at.notice_sends.find_one_and_update(seen, change);
-        let taken = self.connection.run(take.return_document(ReturnDocument::After)).await?;
+        let taken = self
+            .connection
+            .run(take.return_document(ReturnDocument::After))
+            .await?;
         Ok(taken.as_ref().map(delivery))
     }
 }
@@ -228,8 +238,12 @@ impl Work for Tell<'_> {
         } }];
         tx.counted(1 + self.channels.len() as u64);
         let tell = tx.at.notices.find_one_and_update(before, change).upsert(true);
-        let told = tell.return_document(ReturnDocument::After).session(&mut tx.session).await;
-        self.beaten.store(told.as_ref().is_err_and(is_duplicate), Ordering::Relaxed);
+        let told = tell
+            .return_document(ReturnDocument::After)
+            .session(&mut tx.session)
+            .await;
+        self.beaten
+            .store(told.as_ref().is_err_and(is_duplicate), Ordering::Relaxed);
         let now = told?.and_then(|told| told.get_datetime("told_at").ok().copied());
         for channel in self.channels {
             let place = doc! { "_id": place(channel, &telling.fingerprint, telling.before + 1) };

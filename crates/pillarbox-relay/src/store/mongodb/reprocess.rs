@@ -14,16 +14,24 @@ use crate::{dead::DeadFilter, reprocess::Schedules, store::StoreError};
 impl Schedules for MongoStore {
     async fn last_run(&self, name: &str) -> Result<(Timestamp, Option<Timestamp>), StoreError> {
         let at = self.connection.collections().await?;
-        let found = self.connection.run(at.schedules.find_one(doc! { "_id": name })).await?;
+        let found = self
+            .connection
+            .run(at.schedules.find_one(doc! { "_id": name }))
+            .await?;
         let now = document::time(self.connection.now().await?);
-        Ok((now, found.and_then(|found| field::optional_time(&found, "last_run_at"))))
+        Ok((
+            now,
+            found.and_then(|found| field::optional_time(&found, "last_run_at")),
+        ))
     }
 
     async fn claim_run(&self, name: &str, last: Option<Timestamp>) -> Result<bool, StoreError> {
         let at = self.connection.collections().await?;
         let last = last.map_or(Bson::Null, |last| field::until(last).into());
         let change = vec![doc! { "$set": { "last_run_at": "$$NOW" } }];
-        let claim = at.schedules.update_one(doc! { "_id": name, "last_run_at": last }, change);
+        let claim = at
+            .schedules
+            .update_one(doc! { "_id": name, "last_run_at": last }, change);
         // It ran at another time: then there is a document of this name, and a second one can't be.
         let claimed = async {
             match claim.upsert(true).await {

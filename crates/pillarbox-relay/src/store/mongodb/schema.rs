@@ -3,7 +3,7 @@
 //! | collection | `_id` | fields |
 //! | --- | --- | --- |
 //! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
-//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (of a key's failing and held ones only the first has one), failures: [{at, error, sink, relay}] |
+//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
 //! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
 //! | `_relays` | the relay's id, as text | name, seen_at, expires_at |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
@@ -124,13 +124,17 @@ pub(super) fn versions_model() -> IndexModel {
 pub(super) fn versions_script(tables: &Tables) -> String {
     let index = versions();
     let (_, collection) = place(tables.name());
-    format!("{collection}.createIndex({}, {});", js(&index.keys), js(&index.options()))
+    format!(
+        "{collection}.createIndex({}, {});",
+        js(&index.keys),
+        js(&index.options())
+    )
 }
 
 fn parked_indexes() -> Vec<Index> {
     vec![
         Index {
-            partial: Some(doc! { "due_at": { "$type": "date" } }),
+            partial: Some(doc! { "due_at": { "$exists": true } }),
             ..Index::new("due", doc! { "due_at": 1, "lane": 1 })
         },
         Index::new(
@@ -145,7 +149,10 @@ fn dead_indexes() -> Vec<Index> {
         Index::new("event_id", doc! { "event_id": 1 }),
         // Counting what is open by its cause reads nothing but this. (A partial index on open ones would not do: without
         // the state among its keys, each letter is read to look at it.)
-        Index::new("open", doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 }),
+        Index::new(
+            "open",
+            doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 },
+        ),
         Index::new("cause", doc! { "fingerprint": 1, "died_at": 1, "state": 1 }),
         Index::new("died_at", doc! { "died_at": 1 }),
     ]

@@ -83,8 +83,14 @@ impl AggregateVersions for MongoStore {
             return Ok(Vec::new());
         }
         let at = self.connection.collections().await?;
-        self.connection.run(at.events.create_index(schema::versions_model())).await?;
-        Ok(vec![format!("made index {} on {}", schema::VERSIONS_INDEX, at.events.name())])
+        self.connection
+            .run(at.events.create_index(schema::versions_model()))
+            .await?;
+        Ok(vec![format!(
+            "made index {} on {}",
+            schema::VERSIONS_INDEX,
+            at.events.name()
+        )])
     }
 
     fn index_sql(&self) -> String {

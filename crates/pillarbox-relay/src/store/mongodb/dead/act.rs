@@ -60,7 +60,14 @@ pub(super) async fn run(
     if limit == 0 {
         return Ok(0);
     }
-    connection.transaction(&Action { act, filter, limit, actor }).await
+    connection
+        .transaction(&Action {
+            act,
+            filter,
+            limit,
+            actor,
+        })
+        .await
 }
 
 struct Action<'a> {
@@ -150,19 +157,32 @@ impl Action<'_> {
         let dead = doc! { "seq": { "$in": chosen.seqs() }, "status": "dead" };
         let failed = doc! { "$set": { "status": "failed", "retry_count": 0 } };
         tx.counted(2);
-        tx.at.events.update_many(dead, failed).session(&mut tx.session).await?;
+        tx.at
+            .events
+            .update_many(dead, failed)
+            .session(&mut tx.session)
+            .await?;
         let failed = doc! { "$set": { "state": "failed" } };
         let parked = doc! { "_id": { "$in": chosen.seqs() } };
-        tx.at.parked.update_many(parked.clone(), failed).session(&mut tx.session).await?;
+        tx.at
+            .parked
+            .update_many(parked.clone(), failed)
+            .session(&mut tx.session)
+            .await?;
         let there = tx.find(&tx.at.parked, parked, doc! { "_id": 1 }).await?;
         let there: BTreeSet<Seq> = there.iter().map(|found| field::seq(found, "_id")).collect();
-        let new = chosen.letters.iter().filter(|letter| !there.contains(&letter.seq));
-        let new = new.map(|letter| doc! {
-            "_id": document::timestamp(letter.seq),
-            "lane": letter.lane.map(i32::from),
-            "key": &letter.key,
-            "state": "failed",
-            "failures": [],
+        let new = chosen
+            .letters
+            .iter()
+            .filter(|letter| !there.contains(&letter.seq));
+        let new = new.map(|letter| {
+            doc! {
+                "_id": document::timestamp(letter.seq),
+                "lane": letter.lane.map(i32::from),
+                "key": &letter.key,
+                "state": "failed",
+                "failures": [],
+            }
         });
         let new: Vec<Document> = new.collect();
         if !new.is_empty() {
@@ -176,7 +196,9 @@ impl Action<'_> {
     /// again: its letter stays open.
     async fn copy(&self, tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), Trouble> {
         let raw = tx.at.events.clone_with_type::<RawDocumentBuf>();
-        let events = raw.find(doc! { "seq": { "$in": chosen.seqs() } }).sort(doc! { "seq": 1 });
+        let events = raw
+            .find(doc! { "seq": { "$in": chosen.seqs() } })
+            .sort(doc! { "seq": 1 });
         let mut events = events.session(&mut tx.session).await?;
         let (mut copies, mut bytes, mut ids) = (Vec::new(), 0, BTreeMap::new());
         tx.counted(1);
@@ -212,16 +234,26 @@ impl Action<'_> {
         tx.counted(2);
         let letters = doc! { "_id": { "$in": chosen.seqs() } };
         let closed = doc! { "$set": { "state": action } };
-        tx.at.dead.update_many(letters, closed).session(&mut tx.session).await?;
-        let done = chosen.letters.iter().map(|letter| doc! {
-            "seq": document::timestamp(letter.seq),
-            "action": action,
-            "at": chosen.now,
-            "by": &self.actor.by,
-            "why": &self.actor.why,
-            "new_id": new_ids.get(&letter.seq).map(Uuid::to_string),
+        tx.at
+            .dead
+            .update_many(letters, closed)
+            .session(&mut tx.session)
+            .await?;
+        let done = chosen.letters.iter().map(|letter| {
+            doc! {
+                "seq": document::timestamp(letter.seq),
+                "action": action,
+                "at": chosen.now,
+                "by": &self.actor.by,
+                "why": &self.actor.why,
+                "new_id": new_ids.get(&letter.seq).map(Uuid::to_string),
+            }
         });
-        tx.at.recoveries.insert_many(done).session(&mut tx.session).await?;
+        tx.at
+            .recoveries
+            .insert_many(done)
+            .session(&mut tx.session)
+            .await?;
         Ok(())
     }
 }
@@ -241,7 +273,11 @@ async fn keep_settlements_out(tx: &mut Tx<'_>, keys: &Keys) -> Result<(), Troubl
     let lanes = doc! { "_id": { "$in": lanes.into_iter().collect::<Vec<_>>() } };
     tx.counted(1);
     let touch = doc! { "$inc": { "touched": 1_i64 } };
-    tx.at.lanes.update_many(lanes, touch).session(&mut tx.session).await?;
+    tx.at
+        .lanes
+        .update_many(lanes, touch)
+        .session(&mut tx.session)
+        .await?;
     Ok(())
 }
 
@@ -256,7 +292,9 @@ async fn insert(tx: &mut Tx<'_>, copies: Vec<Document>) -> Result<(), Trouble> {
 /// Keys that waited for these letters go on.
 async fn unblock(tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), Trouble> {
     let blocked = doc! { "_id": { "$in": chosen.seqs() }, "state": "blocked" };
-    let waiting = tx.find(&tx.at.parked, blocked.clone(), doc! { "lane": 1, "key": 1 }).await?;
+    let waiting = tx
+        .find(&tx.at.parked, blocked.clone(), doc! { "lane": 1, "key": 1 })
+        .await?;
     let key = |found: &Document| (field::lane(found), field::text(found, "key"));
     chosen.keys.extend(waiting.iter().map(key));
     tx.counted(1);
@@ -274,7 +312,13 @@ fn copied(event: &RawDocumentBuf, now: DateTime) -> Option<(Seq, Uuid, Document)
     let id = Uuid::now_v7();
     copy.insert("event_id", id.to_string());
     // The server puts a tick of its clock in its place.
-    copy.insert("seq", Timestamp { time: 0, increment: 0 });
+    copy.insert(
+        "seq",
+        Timestamp {
+            time: 0,
+            increment: 0,
+        },
+    );
     copy.insert("status", "pending");
     copy.insert("retry_count", 0);
     copy.insert("created_at", now);

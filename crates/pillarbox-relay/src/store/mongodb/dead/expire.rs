@@ -17,7 +17,11 @@ use super::{
 };
 use crate::store::StoreError;
 
-pub(super) async fn expire(connection: &Connection, age: Duration, limit: usize) -> Result<usize, StoreError> {
+pub(super) async fn expire(
+    connection: &Connection,
+    age: Duration,
+    limit: usize,
+) -> Result<usize, StoreError> {
     if limit == 0 {
         return Ok(0);
     }
@@ -52,7 +56,11 @@ impl Work for Expiry {
         }
         tx.counted(2);
         let done = doc! { "seq": { "$in": &old } };
-        tx.at.recoveries.delete_many(done).session(&mut tx.session).await?;
+        tx.at
+            .recoveries
+            .delete_many(done)
+            .session(&mut tx.session)
+            .await?;
         let letters = doc! { "_id": { "$in": old } };
         let gone = tx.at.dead.delete_many(letters).session(&mut tx.session).await?;
         Ok(usize::try_from(gone.deleted_count).unwrap_or(usize::MAX))

@@ -25,7 +25,9 @@ pub(super) fn letter(found: &Document) -> DeadLetter {
         fingerprint: field::text(found, "fingerprint"),
         died_at: field::time(found, "died_at"),
         state: DeadState::from_stored(&field::text(found, "state")),
-        blocks_key: found.get_array("blocking").is_ok_and(|blocking| !blocking.is_empty()),
+        blocks_key: found
+            .get_array("blocking")
+            .is_ok_and(|blocking| !blocking.is_empty()),
     }
 }
 
@@ -40,7 +42,10 @@ pub(in super::super) fn id(found: &Document) -> Uuid {
 /// The letters with these [`id`]s.
 pub(super) fn with_ids(ids: &[Uuid]) -> Document {
     let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-    let seqs = ids.iter().map(|id| id.as_u64_pair()).filter(|(high, _)| *high == 0);
+    let seqs = ids
+        .iter()
+        .map(|id| id.as_u64_pair())
+        .filter(|(high, _)| *high == 0);
     let seqs = document::timestamps(seqs.filter_map(|(_, low)| Seq::try_from(low).ok()));
     let by_text = doc! { "event_id": { "$in": texts } };
     match seqs.is_empty() {
