@@ -1,22 +1,28 @@
 //! MongoDB: the outbox as collections of a replica set, written in the application's own session.
 //!
 //! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
-//! [`lanes`] shares the work among relays, [`wake`] wakes them, [`schema`] makes the collections. [`connection`] and
-//! [`transaction`] are what they stand on.
+//! [`lanes`] shares the work among relays, [`wake`] wakes them, [`schema`] makes the collections, [`admin`] and [`dead`]
+//! answer people. [`connection`] and [`transaction`] are what they stand on.
 
+mod admin;
 mod after_death;
 mod connection;
+mod dead;
 mod decided;
 mod discover;
 mod document;
 mod error;
+mod field;
 mod json;
 mod keys;
 mod lanes;
+mod notices;
 mod park;
+mod reprocess;
 mod schema;
 mod settle;
 mod transaction;
+mod versions;
 mod wake;
 
 use std::{sync::Arc, time::Duration};
@@ -113,4 +119,10 @@ impl Store for MongoStore {
     fn statements(&self) -> u64 {
         self.connection.count()
     }
+}
+
+/// A duration as pipelines take it, at most a century.
+fn milliseconds(duration: Duration) -> i64 {
+    const CENTURY: u128 = 100 * 366 * 86_400 * 1_000;
+    i64::try_from(duration.as_millis().min(CENTURY)).unwrap_or(i64::MAX)
 }

@@ -98,8 +98,16 @@ impl Connection {
             misconfigured("MongoDB's address can't be read: use mongodb://user@host/database?replicaSet=name")
         })?;
         let default = address.default_database.as_deref();
-        for name in [options.tables.name(), options.tables.dead_name()] {
-            if mongodb_place(name, default).is_none() {
+        let place = |name| mongodb_place(name, default).map(|(database, _)| database);
+        match (place(options.tables.name()), place(options.tables.dead_name())) {
+            (Some(events), Some(dead)) if events == dead => {}
+            (Some(_), Some(_)) => {
+                return Err(misconfigured(
+                    "the dead letters are to be in another database than the events, and MongoDB can't look them up \
+                     together: name the same one in `table_name` and `dlq_table_name`, or none",
+                ));
+            }
+            _ => {
                 return Err(misconfigured(
                     "MongoDB's address names no database: put it after the host, as in mongodb://host/shop",
                 ));

@@ -172,6 +172,11 @@ fn judge_code(code: i32, table: &str) -> Option<(StoreErrorKind, String)> {
     Some(judged)
 }
 
+/// There is a document with this key already.
+pub(super) fn is_duplicate(error: &Error) -> bool {
+    code(error) == Some(11_000)
+}
+
 /// The server's number for it.
 pub(super) fn code(error: &Error) -> Option<i32> {
     match &*error.kind {

@@ -9,7 +9,7 @@ use std::{
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use tokio::time::Instant;
 
-use super::connection::Connection;
+use super::{connection::Connection, milliseconds};
 use crate::{
     event::Lane,
     store::{Census, HeldLane, RelayId, StoreError},
@@ -223,12 +223,6 @@ fn lane(lane: &Document) -> Option<HeldLane> {
         epoch: lane.get_i64("epoch").ok()?,
         low_mark: lane.get_i64("low_mark").ok()?,
     })
-}
-
-/// As pipelines add it to a date; at most a century.
-pub(super) fn milliseconds(duration: Duration) -> i64 {
-    const CENTURY: u128 = 100 * 366 * 86_400 * 1_000;
-    i64::try_from(duration.as_millis().min(CENTURY)).unwrap_or(i64::MAX)
 }
 
 fn number(count: usize) -> u16 {

@@ -32,6 +32,9 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 pub(super) const VERSION: i32 = 3;
+/// Of the document that says it: the only one of its collection.
+pub(super) const VERSION_ID: &str = "schema_version";
+pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
 
 /// One index of the outbox.
 struct Index {
@@ -96,16 +99,37 @@ fn event_indexes() -> Vec<Index> {
             unique: true,
             ..Index::new("event_id", doc! { "event_id": 1 })
         },
-        Index::new("entity_id_version", doc! { "entity_id": 1, "entity_version": 1 }),
+        versions(),
         Index {
             partial: Some(doc! { "status": "pending" }),
-            ..Index::new("pending", doc! { "seq": 1, "lane": 1 })
+            // With the status, which is always the same in it, a look need not read the event to know it.
+            ..Index::new("pending", doc! { "seq": 1, "lane": 1, "status": 1 })
         },
         Index {
             unique: true,
             ..Index::new("seq", doc! { "seq": 1 })
         },
     ]
+}
+
+/// What the check that versions increase looks them up by.
+fn versions() -> Index {
+    Index::new(VERSIONS_INDEX, doc! { "entity_id": 1, "entity_version": 1 })
+}
+
+pub(super) fn versions_model() -> IndexModel {
+    versions().model()
+}
+
+/// That index alone, as a line for mongosh.
+pub(super) fn versions_script(tables: &Tables) -> String {
+    let index = versions();
+    let (_, collection) = place(tables.name());
+    format!(
+        "{collection}.createIndex({}, {});",
+        js(&index.keys),
+        js(&index.options())
+    )
 }
 
 fn parked_indexes() -> Vec<Index> {
@@ -124,10 +148,13 @@ fn parked_indexes() -> Vec<Index> {
 fn dead_indexes() -> Vec<Index> {
     vec![
         Index::new("event_id", doc! { "event_id": 1 }),
-        Index {
-            partial: Some(doc! { "state": "open" }),
-            ..Index::new("open", doc! { "_id": 1, "fingerprint": 1 })
-        },
+        // Counting what is open by its cause reads nothing but this. (A partial index on open ones would not do: without
+        // the state among its keys, each letter is read to look at it.)
+        Index::new(
+            "open",
+            doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 },
+        ),
+        Index::new("cause", doc! { "fingerprint": 1, "died_at": 1, "state": 1 }),
         Index::new("died_at", doc! { "died_at": 1 }),
     ]
 }
@@ -230,10 +257,7 @@ pub(super) fn script(tables: &Tables) -> String {
         "// The outbox, version 3. Run it with mongosh on the primary; running it again changes nothing.\n",
     );
     for (name, collection) in super::connection::names(tables) {
-        let database = match collection.split_once('.') {
-            Some((database, _)) => format!("db.getSiblingDB({})", js(database)),
-            None => "db".to_owned(),
-        };
+        let (database, _) = place(&collection);
         let collection = js(collection.rsplit('.').next().unwrap_or(&collection));
         let there = format!("{database}.getCollectionNames().includes({collection})");
         let create = format!("{database}.createCollection({collection});");
@@ -262,6 +286,16 @@ pub(super) fn script(tables: &Tables) -> String {
         }
     }
     script
+}
+
+/// A database and a collection in it, as mongosh names them.
+fn place(name: &str) -> (String, String) {
+    let (database, name) = match name.split_once('.') {
+        Some((database, name)) => (format!("db.getSiblingDB({})", js(database)), name),
+        None => ("db".to_owned(), name),
+    };
+    let collection = format!("{database}.getCollection({})", js(name));
+    (database, collection)
 }
 
 /// Names, numbers and plain documents are the same in JSON and in JavaScript.

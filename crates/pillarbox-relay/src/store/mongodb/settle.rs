@@ -19,7 +19,8 @@ use super::{
     document::{date, seq, timestamp, timestamps},
     error::Trouble,
     keys::{Keys, release},
-    lanes::{Leases, milliseconds, under},
+    lanes::{Leases, under},
+    milliseconds,
     transaction::{Tx, Work},
 };
 use crate::{
