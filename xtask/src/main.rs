@@ -35,7 +35,7 @@ enum Task {
     Test(test::Arguments),
     /// The long campaigns; without a name, lists them
     Torture(torture::Arguments),
-    /// Starts a private PostgreSQL and NATS, runs a command that finds them in its configuration, stops them
+    /// Starts private servers, runs a command that finds them in its configuration, stops them
     Servers(servers::Arguments),
 }
 

@@ -4,6 +4,7 @@
 //! tried, and renamed into place.
 
 mod debian;
+mod maven;
 mod npm;
 mod python;
 
@@ -13,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::{fs, process};
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
 use crate::cache;
 use crate::steps::Steps;
@@ -46,9 +48,31 @@ impl Servers {
     }
 }
 
+/// What somebody may want to run beside Pillarbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Postgres,
+    Mongodb,
+    Nats,
+    Kafka,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Postgres, Self::Mongodb, Self::Nats, Self::Kafka];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mongodb => "mongodb",
+            Self::Nats => "nats",
+            Self::Kafka => "kafka",
+        }
+    }
+}
+
 /// Everything the tests use.
 pub(crate) fn all(steps: &mut Steps) -> Servers {
-    let mut servers = for_running(steps);
+    let mut servers = for_running(steps, &Kind::ALL);
     servers.add(steps, "PgBouncer", "PILLARBOX_PGBOUNCER", debian::pgbouncer());
     servers.add(
         steps,
@@ -80,17 +104,28 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
     servers
 }
 
-/// One PostgreSQL and NATS.
-pub(crate) fn for_running(steps: &mut Steps) -> Servers {
+/// One of each kind named.
+pub(crate) fn for_running(steps: &mut Steps, kinds: &[Kind]) -> Servers {
     let mut servers = Servers::default();
-    servers.add(
-        steps,
-        "PostgreSQL 15",
-        "PILLARBOX_POSTGRES_15",
-        debian::postgres(),
-    );
-    let nats = python::environment().map(|_| cache::nats_server());
-    servers.add(steps, "nats-server", "PILLARBOX_NATS_SERVER", nats);
+    for kind in kinds {
+        match kind {
+            Kind::Postgres => servers.add(
+                steps,
+                "PostgreSQL 15",
+                "PILLARBOX_POSTGRES_15",
+                debian::postgres(),
+            ),
+            Kind::Nats => {
+                let nats = python::environment().map(|_| cache::nats_server());
+                servers.add(steps, "nats-server", "PILLARBOX_NATS_SERVER", nats);
+            }
+            Kind::Kafka => {
+                let what = format!("Kafka {}", cache::KAFKA);
+                servers.add(steps, &what, "PILLARBOX_KAFKA", maven::kafka());
+            }
+            Kind::Mongodb => servers.add(steps, "mongod", "PILLARBOX_MONGOD", python::mongod()),
+        }
+    }
     servers
 }
 

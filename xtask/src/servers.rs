@@ -1,23 +1,33 @@
-//! `cargo xtask servers -- COMMAND`: a private PostgreSQL and NATS for as long as the command runs.
+//! `cargo xtask servers -- COMMAND`: private servers for as long as the command runs.
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::obtain;
+use crate::obtain::{self, Kind};
 use crate::steps::{Steps, cargo};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
+    /// The servers to start; the first database and the first broker are the ones the command finds in its configuration
+    #[arg(long = "with", value_delimiter = ',', default_values_t = [Kind::Postgres, Kind::Nats])]
+    kinds: Vec<Kind>,
     /// What to run; without it the servers run until they are interrupted
     #[arg(last = true)]
     command: Vec<String>,
 }
 
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// The servers are the testkit's; this only makes sure that they are installed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let servers = obtain::for_running(&mut Steps::default());
+    let servers = obtain::for_running(&mut Steps::default(), &arguments.kinds);
+    let names: Vec<_> = arguments.kinds.iter().map(|kind| kind.name()).collect();
     let mut command = cargo(&[
         "run",
         "--quiet",
@@ -26,6 +36,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         "--bin",
         "servers",
         "--",
+        "--with",
+        &names.join(","),
     ]);
     let status = command
         .args(&arguments.command)

@@ -1,41 +1,105 @@
 //! What an event looks like on the other side: which of its fields are headers, and what the body is.
 //!
-//! A sink carries a [`Message`]: a key, headers in their order, a body. How these are written on its wire is the sink's own
-//! affair (NATS has header rules of its own, stdout has lines); which there are is decided here, by the route.
+//! Sinks whose wire has headers carry a [`Message`]: a key, headers, a body. Sinks that write lines have no headers: they
+//! carry a [`line`](line::write), one JSON object. Which of an event's fields stand where is decided here, by its route;
+//! how they are written on a wire is the sink's own affair.
 
-use std::borrow::Cow;
+mod cloudevents;
+mod debezium;
+pub(crate) mod line;
+pub(crate) mod names;
+mod raw;
+mod whole;
+
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::sink::{Outgoing, SinkError};
+use crate::sink::{Outgoing, SinkError, SinkErrorKind};
 
 /// How a route wraps its events.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Envelope {
     /// The payload is the body, byte for byte; the rest are headers.
     #[default]
     Raw,
+    /// CloudEvents 1.0.
+    CloudEvents {
+        mode: Mode,
+        /// Where its events happen; `/<aggregate_type>` unless given.
+        source: Option<Arc<str>>,
+    },
+    /// One JSON object with everything.
+    Pillarbox,
+    /// What Debezium's outbox event router emits: the payload, with the headers `id` and `eventType`.
+    Debezium,
 }
 
-/// An event as it goes over the wire.
+/// How a CloudEvent is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The payload is the body, attributes are headers.
+    Binary,
+    /// One JSON object with the attributes and the payload as `data`.
+    Structured,
+}
+
+/// What a kind of sink calls things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    Kafka,
+    Nats,
+}
+
+/// An event as it goes over a wire that has headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
     pub key: &'a str,
-    /// No name twice.
-    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The envelope's own first: a producer's header never has one of their names.
+    pub headers: Vec<Header<'a>>,
     pub body: Bytes,
 }
 
+pub type Header<'a> = (Cow<'a, str>, Cow<'a, str>);
+
 /// The event in its route's envelope.
-pub fn message(outgoing: &Outgoing) -> Result<Message<'_>, SinkError> {
+pub fn message(outgoing: &Outgoing, dialect: Dialect) -> Result<Message<'_>, SinkError> {
     let stored = &*outgoing.event;
-    let event = &stored.event;
-    let mut headers: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::with_capacity(9 + event.headers.len());
-    headers.push(("Pillarbox-Id".into(), event.id.to_string().into()));
-    headers.push(("Pillarbox-Event-Type".into(), event.event_type.as_str().into()));
-    Ok(Message {
-        key: event.key(),
-        headers,
-        body: event.payload.clone(),
+    match &outgoing.envelope {
+        Envelope::Raw => Ok(raw::message(stored)),
+        Envelope::CloudEvents { mode, source } => {
+            cloudevents::message(stored, *mode, source.as_deref(), dialect)
+        }
+        Envelope::Pillarbox => whole::message(stored),
+        Envelope::Debezium => Ok(debezium::message(stored)),
+    }
+}
+
+/// The producer's own headers. Those that would pass for the envelope's, which consumers trust, have `X-` before their names.
+fn own_headers<'a>(
+    headers: &'a std::collections::BTreeMap<String, String>,
+    taken: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = Header<'a>> {
+    headers.iter().map(move |(name, text)| {
+        let name = match taken(name) {
+            true => Cow::Owned(format!("X-{name}")),
+            false => Cow::Borrowed(name.as_str()),
+        };
+        (name, Cow::Borrowed(text.as_str()))
     })
 }
+
+fn starts_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+fn not_json(error: &serde_json::Error) -> SinkError {
+    SinkError::new(
+        SinkErrorKind::Invalid,
+        format!("the event can't be written as JSON: {error}"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

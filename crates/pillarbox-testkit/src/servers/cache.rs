@@ -12,6 +12,9 @@ pub(crate) const NATS_SERVER: &str = "2.15.1";
 pub(crate) const NATS_SERVER_OLD: &str = "2.9.10";
 pub(crate) const NATS_PY: &str = "2.16.0";
 pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
+pub(crate) const KAFKA: &str = "4.1.1";
+/// A wheel with the genuine mongod 6.0.5 in it.
+pub(crate) const MONGOD_WHEEL: &str = "0.4.0";
 pub(crate) const POSTGRES: [(u32, &str); 3] = [
     (16, "16.14.0-beta.17"),
     (17, "17.10.0-beta.17"),
@@ -71,4 +74,17 @@ pub(crate) fn webhooks_environment() -> PathBuf {
 
 pub(crate) fn webhooks_python() -> PathBuf {
     webhooks_environment().join("bin/python")
+}
+
+/// The folder with Kafka's jars.
+pub(crate) fn kafka() -> PathBuf {
+    folder().join(format!("kafka-{KAFKA}"))
+}
+
+pub(crate) fn mongod_folder() -> PathBuf {
+    folder().join(format!("mongod-{MONGOD_WHEEL}"))
+}
+
+pub(crate) fn mongod() -> PathBuf {
+    mongod_folder().join("mongod")
 }

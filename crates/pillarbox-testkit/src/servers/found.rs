@@ -42,6 +42,21 @@ pub(super) fn nats_server(version: NatsVersion) -> Option<PathBuf> {
     }
 }
 
+/// Java, and the folder with Kafka's jars.
+pub(super) fn kafka() -> Option<(PathBuf, PathBuf)> {
+    let jars = [named("PILLARBOX_KAFKA"), Some(cache::kafka())]
+        .into_iter()
+        .flatten()
+        .find(|folder| folder.is_dir())
+        .or_else(|| skip("Kafka"))?;
+    let java = executable("PILLARBOX_JAVA", None, "java").or_else(|| skip("Java"))?;
+    Some((java, jars))
+}
+
+pub(super) fn mongod() -> Option<PathBuf> {
+    executable("PILLARBOX_MONGOD", Some(cache::mongod()), "mongod").or_else(|| skip("mongod"))
+}
+
 pub(super) fn pgbouncer() -> Option<PathBuf> {
     executable(
         "PILLARBOX_PGBOUNCER",

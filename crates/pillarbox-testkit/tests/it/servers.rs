@@ -4,8 +4,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mongodb::bson::{Document, doc};
 use pillarbox_testkit::servers::{
-    self, Nats, NatsOptions, NatsVersion, Pgbouncer, Postgres, PostgresOptions,
+    self, Kafka, Mongo, MongoOptions, Nats, NatsOptions, NatsVersion, Pgbouncer, Postgres, PostgresOptions,
+};
+use rdkafka::{
+    ClientConfig,
+    consumer::{BaseConsumer, Consumer},
+    producer::{FutureProducer, FutureRecord},
 };
 use sqlx::{Connection, PgConnection};
 
@@ -231,4 +237,73 @@ async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn kafka_keeps_its_topics_when_it_is_killed() {
+    let Some(mut kafka) = Kafka::start().await else {
+        return;
+    };
+    kafka.create_topic("kept", 3).await;
+    let producer: FutureProducer = ClientConfig::new()
+        .set("bootstrap.servers", kafka.bootstrap())
+        .set("acks", "all")
+        .create()
+        .unwrap();
+    let record = FutureRecord::to("kept").key("k").payload("1");
+    producer.send(record, Duration::from_secs(10)).await.unwrap();
+    kafka.kill().await;
+    kafka.start_again().await;
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", kafka.bootstrap())
+        .set("group.id", "test")
+        .create()
+        .unwrap();
+    let metadata = consumer
+        .fetch_metadata(Some("kept"), Duration::from_secs(10))
+        .unwrap();
+    assert_eq!(metadata.topics()[0].partitions().len(), 3);
+    let written: i64 = (0..3)
+        .map(|partition| {
+            let (low, high) = consumer
+                .fetch_watermarks("kept", partition, Duration::from_secs(10))
+                .unwrap();
+            high - low
+        })
+        .sum();
+    assert_eq!(written, 1);
+}
+
+#[tokio::test]
+async fn mongodb_keeps_what_it_committed_when_it_is_killed() {
+    let Some(mut mongo) = Mongo::start().await else {
+        return;
+    };
+    let client = mongodb::Client::with_uri_str(mongo.url_of("kept")).await.unwrap();
+    let things = client.database("kept").collection::<Document>("things");
+    let mut session = client.start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let thing = doc! {"_id": 1};
+    things.insert_one(thing).session(&mut session).await.unwrap();
+    session.commit_transaction().await.unwrap();
+    mongo.kill(0).await;
+    mongo.start_again(0).await;
+    let client = mongodb::Client::with_uri_str(mongo.url_of("kept")).await.unwrap();
+    let things = client.database("kept").collection::<Document>("things");
+    assert_eq!(things.count_documents(doc! {}).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn another_member_becomes_mongodbs_primary() {
+    let options = MongoOptions {
+        members: 3,
+        ..MongoOptions::default()
+    };
+    let Some(mut mongo) = Mongo::start_with(options).await else {
+        return;
+    };
+    let first = mongo.primary().await;
+    mongo.kill(first).await;
+    assert_ne!(mongo.primary().await, first);
+    mongo.start_again(first).await;
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pillarbox_relay::{
     connect::SinkOptions,
+    envelope::{Envelope, Mode},
     route::{AfterDeath, Pattern, Route, Routes},
     sink::{self, StreamSpec},
 };
@@ -64,7 +65,7 @@ pub(super) fn routes(
                 topic,
                 sink: route.sink.as_str().into(),
                 stream: route.stream.as_deref().map(Arc::from),
-                envelope: Default::default(),
+                envelope: envelope(route, key("source"), problems),
                 after_death: match route.after_death {
                     schema::AfterDeath::Skip => AfterDeath::Skip,
                     schema::AfterDeath::Block => AfterDeath::Block,
@@ -75,6 +76,28 @@ pub(super) fn routes(
         }
     }
     Some(Routes::new(routes))
+}
+
+fn envelope(route: &schema::Route, key: String, problems: &mut Problems) -> Envelope {
+    let cloud_events = |mode| Envelope::CloudEvents {
+        mode,
+        source: route.source.as_deref().map(Arc::from),
+    };
+    let envelope = match route.envelope {
+        schema::Envelope::Raw => Envelope::Raw,
+        schema::Envelope::CloudEvents => cloud_events(Mode::Binary),
+        schema::Envelope::CloudEventsStructured => cloud_events(Mode::Structured),
+        schema::Envelope::Pillarbox => Envelope::Pillarbox,
+        schema::Envelope::Debezium => Envelope::Debezium,
+    };
+    if let Some(source) = &route.source {
+        if !matches!(envelope, Envelope::CloudEvents { .. }) {
+            problems.push((key, "only an envelope of CloudEvents has a source: say `envelope: cloudevents`, or leave it out".into()));
+        } else if source.is_empty() || source.len() > 1000 || !source.bytes().all(|b| b.is_ascii_graphic()) {
+            problems.push((key, format!("{} is no URI: write one such as /shop/orders or https://shop.example/orders, up to 1,000 characters without spaces", word(source))));
+        }
+    }
+    envelope
 }
 
 /// Gives each stream to its sink.

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::{
     connect::{Connection, Link, Shared},
-    headers::headers,
+    headers::wrapped,
     outcome::{Denied, Reply, check_subject, inbox_denied},
 };
 use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
@@ -173,20 +173,20 @@ impl<'a> Window<'a> {
     async fn send_one(&self, index: usize, outgoing: &Outgoing) -> Result<(), SinkError> {
         let event = &outgoing.event.event;
         check_subject(&event.topic)?;
-        let headers = headers(outgoing)?;
+        let (headers, body) = wrapped(outgoing)?;
+        let size = body.len();
         let reply = format!("{}.{}-{index}", self.connection.inbox, self.number);
         self.connection
             .client
-            .publish_with_reply_and_headers(event.topic.clone(), reply, headers, event.payload.clone())
+            .publish_with_reply_and_headers(event.topic.clone(), reply, headers, body)
             .await
             .map_err(|error| match error.kind() {
                 // The client refuses it: the server would close the connection on all the others.
                 PublishErrorKind::MaxPayloadExceeded => SinkError::new(
                     SinkErrorKind::TooLarge,
                     format!(
-                        "the payload has {} bytes and its headers come on top; the server takes {} bytes (its \
+                        "the message has {size} bytes and its headers come on top; the server takes {} bytes (its \
                          max_payload)",
-                        event.payload.len(),
                         self.connection.client.max_payload()
                     ),
                 ),

@@ -1,0 +1,64 @@
+//! An event as one line of JSON, for the sinks that people and pipes read. A line has no headers, so every envelope is an
+//! object here: `raw` and `pillarbox` the one with everything, CloudEvents its JSON format, `debezium` its key, headers
+//! and payload.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Envelope, cloudevents::Structured, debezium, not_json, whole::Whole};
+use crate::sink::{Outgoing, SinkError};
+
+#[derive(Serialize)]
+struct Debezium<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<u64>,
+    topic: &'a str,
+    key: &'a str,
+    headers: serde_json::Map<String, serde_json::Value>,
+    payload: &'a RawValue,
+}
+
+/// Appends the event's line. Line breaks between the tokens of a payload become spaces: it is the same JSON, on one line.
+pub(crate) fn write(into: &mut Vec<u8>, outgoing: &Outgoing, position: Option<u64>) -> Result<(), SinkError> {
+    let start = into.len();
+    if let Err(error) = object(into, outgoing, position) {
+        into.truncate(start);
+        return Err(error);
+    }
+    // Inside a string a line break is always escaped, so a bare one is white space.
+    for byte in &mut into[start..] {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    into.push(b'\n');
+    Ok(())
+}
+
+fn object(into: &mut Vec<u8>, outgoing: &Outgoing, position: Option<u64>) -> Result<(), SinkError> {
+    let stored = &*outgoing.event;
+    let written = match &outgoing.envelope {
+        Envelope::Raw | Envelope::Pillarbox => {
+            serde_json::to_writer(&mut *into, &Whole::new(stored, position))
+        }
+        Envelope::CloudEvents { source, .. } => {
+            let structured = Structured::new(stored, source.as_deref(), position)?;
+            serde_json::to_writer(&mut *into, &structured)
+        }
+        Envelope::Debezium => {
+            let message = debezium::message(stored);
+            let headers = message.headers.iter();
+            let object = Debezium {
+                position,
+                topic: &stored.event.topic,
+                key: message.key,
+                headers: headers
+                    .map(|(name, text)| (name.to_string(), text.as_ref().into()))
+                    .collect(),
+                payload: serde_json::from_slice(&stored.event.payload).map_err(|error| not_json(&error))?,
+            };
+            serde_json::to_writer(&mut *into, &object)
+        }
+    };
+    written.map_err(|error| not_json(&error))
+}

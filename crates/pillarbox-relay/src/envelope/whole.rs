@@ -1,0 +1,50 @@
+//! One JSON object with everything, under the names that `enqueue` and the stream use. The producer's headers are in it,
+//! and beside it too, because tracing looks for them there.
+
+use jiff::Timestamp;
+use pillarbox::Event;
+use serde::Serialize;
+
+use super::{Message, not_json, own_headers};
+use crate::{
+    event::{Seq, StoredEvent},
+    sink::SinkError,
+};
+
+const CONTENT_TYPE: &str = "content-type";
+
+/// The object.
+#[derive(Serialize)]
+pub(super) struct Whole<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<u64>,
+    seq: Seq,
+    created_at: Timestamp,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl<'a> Whole<'a> {
+    pub(super) fn new(stored: &'a StoredEvent, position: Option<u64>) -> Self {
+        Self {
+            position,
+            seq: stored.seq,
+            created_at: stored.created_at,
+            event: &stored.event,
+        }
+    }
+}
+
+pub(super) fn message(stored: &StoredEvent) -> Result<Message<'_>, SinkError> {
+    let body = serde_json::to_vec(&Whole::new(stored, None)).map_err(|error| not_json(&error))?;
+    let event = &stored.event;
+    let mut headers = vec![(CONTENT_TYPE.into(), "application/json".into())];
+    headers.extend(own_headers(&event.headers, |name| {
+        name.eq_ignore_ascii_case(CONTENT_TYPE)
+    }));
+    Ok(Message {
+        key: event.key(),
+        headers,
+        body: body.into(),
+    })
+}
