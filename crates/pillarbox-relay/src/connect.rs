@@ -10,7 +10,7 @@ use crate::{
     dead::DeadLetters,
     notice::Notices,
     reprocess::Schedules,
-    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
+    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams, TopicSpec},
     store::{Admin, Store, StoreError, StoreErrorKind},
 };
 
@@ -86,22 +86,27 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 versions: store,
             })
         }
-        other => Err(StoreError::new(
-            StoreErrorKind::Misconfigured,
-            format!(
-                "`{other}:` is no database this build knows. Use postgres://user@host/database or sqlite:path"
-            ),
-        )),
+        other => {
+            let unknown = || {
+                format!(
+                    "`{other}:` is no database this build knows. Use postgres://user@host/database or sqlite:path"
+                )
+            };
+            let message = built_without(other).unwrap_or_else(unknown);
+            Err(StoreError::new(StoreErrorKind::Misconfigured, message))
+        }
     }
 }
 
 /// A place that takes events.
 #[derive(Clone)]
 pub struct SinkOptions {
-    /// `nats://host:port`, `http-stream:`, `stdout:` or `null:`.
+    /// `nats://host:port`, `kafka://host:port`, `http-stream:`, `stdout:` or `null:`.
     pub url: String,
-    /// The streams that are to exist there.
+    /// The streams that are to exist there (NATS).
     pub streams: Vec<StreamSpec>,
+    /// The topics that are to exist there (Kafka).
+    pub topics: Vec<TopicSpec>,
     /// How long to wait for the other side's word on one event.
     pub publish_timeout: Duration,
 }
@@ -111,14 +116,20 @@ impl SinkOptions {
         Self {
             url: url.into(),
             streams: Vec::new(),
+            topics: Vec::new(),
             publish_timeout: Duration::from_secs(5),
         }
+    }
+
+    /// Whether anything is to exist there.
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_empty() || !self.topics.is_empty()
     }
 }
 
 #[derive(Clone)]
 pub struct OpenSink {
-    /// `nats`, `http-stream`, `stdout`, `null`.
+    /// `nats`, `kafka`, `http-stream`, `stdout`, `null`.
     pub kind: &'static str,
     pub sink: Arc<dyn Sink>,
     /// Where the sink has streams one can check and make.
@@ -151,6 +162,14 @@ pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
                 ..OpenSink::plain("nats", sink)
             })
         }
+        #[cfg(feature = "kafka")]
+        "kafka" => {
+            let sink = Arc::new(crate::sink::kafka::KafkaSink::open(options)?);
+            Ok(OpenSink {
+                streams: Some(sink.clone()),
+                ..OpenSink::plain("kafka", sink)
+            })
+        }
         #[cfg(feature = "http-stream")]
         "http-stream" => {
             let sink = Arc::new(crate::sink::http_stream::HttpStream::default());
@@ -164,22 +183,40 @@ pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
             Arc::new(crate::sink::stdout::Stdout::default()),
         )),
         "null" => Ok(OpenSink::plain("null", Arc::new(crate::sink::null::Null))),
-        other => Err(SinkError::new(
-            SinkErrorKind::Misconfigured,
-            format!(
-                "`{other}:` is no sink this build knows. Use nats://host:port, http-stream:, stdout: or null:"
-            ),
-        )),
+        other => {
+            let unknown = || {
+                format!(
+                    "`{other}:` is no sink this build knows. Use nats://host:port, kafka://host:port, http-stream:, \
+                     stdout: or null:"
+                )
+            };
+            let message = built_without(other).unwrap_or_else(unknown);
+            Err(SinkError::new(SinkErrorKind::Misconfigured, message))
+        }
     }
+}
+
+/// Why an address that nothing above opened may be right all the same: it is known, and left out of this build.
+fn built_without(scheme: &str) -> Option<String> {
+    let (name, feature) = match scheme {
+        "postgres" | "postgresql" => ("PostgreSQL", "postgres"),
+        "sqlite" => ("SQLite", "sqlite"),
+        "mongodb" | "mongodb+srv" => ("MongoDB", "mongodb"),
+        "nats" | "tls" => ("NATS", "nats"),
+        "kafka" => ("Kafka", "kafka"),
+        "http-stream" => ("the HTTP stream", "http-stream"),
+        _ => return None,
+    };
+    Some(format!("built without {name}: build with --features {feature}"))
 }
 
 /// An address as it may be shown: without its password.
 pub fn redacted(url: &str) -> String {
     let (list, query) = url.split_once('?').unwrap_or((url, ""));
-    if !matches!(scheme(url), "nats" | "tls") || !list.contains(',') {
+    if !matches!(scheme(url), "nats" | "tls" | "kafka") || !list.contains(',') {
         return redacted_one(url);
     }
-    let servers = nats_servers(list);
+    let servers = servers(list);
     // A comma before the user's end may belong to the password.
     let last_user = servers.iter().rposition(|server| server.contains('@'));
     if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
@@ -190,8 +227,8 @@ pub fn redacted(url: &str) -> String {
     format!("{}{separator}{query}", shown.join(","))
 }
 
-/// The servers of an address of NATS, `nats://a,b`, each as an address of its own.
-pub fn nats_servers(url: &str) -> Vec<String> {
+/// The servers of an address that may name several, `nats://a,b`, each as an address of its own.
+pub fn servers(url: &str) -> Vec<String> {
     let list = url.split_once('?').map_or(url, |(list, _)| list);
     let scheme = list.split_once("://").map_or("nats", |(scheme, _)| scheme);
     let whole = |server: &str| match server.contains("://") {
@@ -265,5 +302,22 @@ mod tests {
         assert!(!redacted("nats://app:12,34@a:4222").contains("12"));
         assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
         assert_eq!(redacted("t0ken@127.0.0.1:4222"), "…");
+        assert_eq!(
+            redacted("kafka://app:secret@a:9092,b:9092?sasl=plain"),
+            "kafka://app:***@a:9092,kafka://b:9092?sasl=plain"
+        );
+        assert_eq!(redacted("kafka://app@a:9092"), "kafka://app@a:9092");
+    }
+
+    #[test]
+    fn what_a_build_left_out_is_told_with_the_way_to_get_it() {
+        assert_eq!(
+            built_without("kafka").as_deref(),
+            Some("built without Kafka: build with --features kafka")
+        );
+        for known in ["postgres", "sqlite", "mongodb", "nats", "tls", "http-stream"] {
+            assert!(built_without(known).is_some(), "{known}");
+        }
+        assert_eq!(built_without("amqp"), None);
     }
 }
