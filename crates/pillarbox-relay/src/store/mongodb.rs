@@ -19,12 +19,15 @@ mod lanes;
 mod notices;
 mod park;
 mod reprocess;
+mod rows;
+mod rows_settle;
 mod schema;
 mod settle;
 mod transaction;
 mod versions;
 mod wake;
 
+pub use self::rows::RowsStore;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -57,6 +60,7 @@ impl Store for MongoStore {
         Capabilities {
             notify: self.wakening.listens(),
             shared: true,
+            claims: false,
         }
     }
 

@@ -191,11 +191,10 @@ fn validator() -> Document {
     } }
 }
 
-/// The lanes as they begin.
-fn lane(lane: u16) -> Document {
+/// A lane as it begins.
+fn lane() -> Document {
     doc! {
-        "_id": i32::from(lane), "owner": Bson::Null, "epoch": 0_i64, "lease_until": DateTime::from_millis(0),
-        "low_mark": 0_i64,
+        "owner": Bson::Null, "epoch": 0_i64, "lease_until": DateTime::from_millis(0), "low_mark": 0_i64,
     }
 }
 
@@ -231,13 +230,19 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
             connection.run(collection.create_indexes(models)).await?;
         }
     }
-    for n in 0..pillarbox::lane::LANES {
-        let lane = doc! { "$setOnInsert": lane(n) };
-        let make = at
-            .lanes
-            .update_one(doc! { "_id": i32::from(n) }, lane)
-            .upsert(true);
-        connection.run(make).await?;
+    let lanes: Vec<Document> = (0..pillarbox::lane::LANES)
+        .map(|n| doc! { "q": { "_id": i32::from(n) }, "u": { "$setOnInsert": lane() }, "upsert": true })
+        .collect();
+    let make = doc! { "update": at.lanes.name(), "updates": lanes };
+    let made = connection.run(at.database.run_command(make)).await?;
+    if made
+        .get_array("writeErrors")
+        .is_ok_and(|errors| !errors.is_empty())
+    {
+        return Err(StoreError::new(
+            StoreErrorKind::Away,
+            "the lanes were not all made: run `pillarbox migrate` again",
+        ));
     }
     // The last step: without it nothing counts as made.
     let version = doc! { "$setOnInsert": { "value": VERSION } };

@@ -127,7 +127,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// The events of a settlement as they stand. The index `seq` finds them.
-    async fn read(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Self, Trouble> {
+    pub(super) async fn read(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Self, Trouble> {
         let seqs = timestamps(all(settlement));
         let at = tx.at;
         let found = tx.aggregate(&at.events, events_of(&seqs)).await?;
