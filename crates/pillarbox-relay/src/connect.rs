@@ -89,7 +89,7 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
         other => {
             let unknown = || {
                 format!(
-                    "`{other}:` is no database this build knows. Use postgres://user@host/database or sqlite:path"
+                    "`{other}:` is no database this build knows. Use postgres://user@host/database, mongodb://host/database or sqlite:path"
                 )
             };
             let message = built_without(other).unwrap_or_else(unknown);

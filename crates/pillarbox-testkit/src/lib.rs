@@ -4,6 +4,7 @@
 
 pub mod contract;
 pub mod fuzz;
+pub mod kafka;
 pub mod ledger;
 pub mod nats_py;
 pub mod proxy;

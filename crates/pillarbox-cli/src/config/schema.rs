@@ -42,7 +42,7 @@ pub(crate) struct Outbox {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Database {
-    /// `postgres://user@host/database` or `sqlite:path`.
+    /// `postgres://user@host/database`, `mongodb://host/database` or `sqlite:path`.
     pub url: String,
     /// The outbox's table, optionally after a schema and a dot.
     pub table_name: String,
@@ -67,7 +67,7 @@ pub(crate) struct Database {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sink {
-    /// `nats://host:port`, `http-stream:`, `stdout:` or `null:`.
+    /// `nats://host:port`, `kafka://host:port`, `http-stream:`, `stdout:` or `null:`.
     pub url: String,
     /// How long to wait for the other side's word on one event.
     #[serde(default = "publish_timeout_ms")]

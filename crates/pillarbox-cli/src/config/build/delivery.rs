@@ -12,7 +12,7 @@ use pillarbox_relay::{
 use super::{DAY_MS, NamedSink, Problems, scheme, within};
 use crate::config::{schema, show::word, unknown::nearest};
 
-const SINKS: &[&str] = &["nats", "tls", "http-stream", "stdout", "null"];
+const SINKS: &[&str] = &["nats", "tls", "kafka", "http-stream", "stdout", "null"];
 
 pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<NamedSink> {
     let mut sinks = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<Nam
         if let Err(problem) = scheme(&sink.url, SINKS) {
             problems.push((
                 key("url"),
-                format!("{problem}. Use nats://host:port, http-stream:, stdout: or null:"),
+                format!("{problem}. Use nats://host:port, kafka://host:port, http-stream:, stdout: or null:"),
             ));
         }
         within(

@@ -30,7 +30,7 @@ pub(super) const STREAM: &str = "EVENTS";
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     pub database: String,
-    pub nats: String,
+    pub sink: String,
     pub lease_ms: u64,
     pub publish_timeout_ms: u64,
     pub pooler: bool,
@@ -45,10 +45,10 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn new(database: &str, nats: &str) -> Self {
+    pub(super) fn new(database: &str, sink: &str) -> Self {
         Self {
             database: database.to_owned(),
-            nats: nats.to_owned(),
+            sink: sink.to_owned(),
             lease_ms: 5_000,
             publish_timeout_ms: 5_000,
             pooler: false,
@@ -71,7 +71,7 @@ impl Config {
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n",
             self.database,
             self.pooler,
-            self.nats,
+            self.sink,
             self.publish_timeout_ms,
             far.unwrap_or_default(),
             self.routes,
@@ -188,7 +188,7 @@ impl Scene {
     /// Everything that was committed is in the stream once, in order, and nothing else is.
     pub(super) async fn assert_whole(&self) {
         self.settled().await;
-        read_stream(&self.config.nats, STREAM, &self.ledger).await;
+        read_stream(&self.config.sink, STREAM, &self.ledger).await;
         let verdict = self.ledger.verdict();
         assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
         assert!(verdict.committed > 0, "nothing was tried");

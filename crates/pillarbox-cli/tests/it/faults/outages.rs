@@ -255,7 +255,7 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     far.start_again().await;
     scene.until(published, |events| events == 4_600).await;
     let mut arrived = Vec::new();
-    for (nats, stream, count) in [(&far.url(), "FAR", 2_000), (&scene.config.nats, STREAM, 2_600)] {
+    for (nats, stream, count) in [(&far.url(), "FAR", 2_000), (&scene.config.sink, STREAM, 2_600)] {
         let stored = messages(nats, stream).await;
         assert_eq!(stored.len(), count, "{stream}");
         arrived.extend(stored.into_iter().map(|message| {

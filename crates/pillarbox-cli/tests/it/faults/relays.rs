@@ -132,7 +132,7 @@ async fn a_relay_that_stopped_left_nothing_published_but_unsettled() {
     relay.stop().await;
     load.stop().await;
     let published = scene.count(published).await;
-    let stored = messages(&scene.config.nats, STREAM).await.len();
+    let stored = messages(&scene.config.sink, STREAM).await.len();
     assert_eq!(
         published, stored as i64,
         "everything in the stream is settled in the table"
