@@ -180,6 +180,14 @@ impl Connection {
         command: impl IntoFuture<Output = Result<T, Error>>,
     ) -> Result<T, StoreError> {
         self.counted(1);
+        self.uncounted(command).await
+    }
+
+    /// The same for what sends nothing.
+    pub(super) async fn uncounted<T>(
+        &self,
+        command: impl IntoFuture<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
         match tokio::time::timeout(self.answer_timeout, command.into_future()).await {
             Ok(answer) => answer.map_err(|error| self.error(&error)),
             Err(_) => Err(silent()),

@@ -102,7 +102,8 @@ fn event_indexes() -> Vec<Index> {
         versions(),
         Index {
             partial: Some(doc! { "status": "pending" }),
-            ..Index::new("pending", doc! { "seq": 1, "lane": 1 })
+            // With the status, which is always the same in it, a look need not read the event to know it.
+            ..Index::new("pending", doc! { "seq": 1, "lane": 1, "status": 1 })
         },
         Index {
             unique: true,
