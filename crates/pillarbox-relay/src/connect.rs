@@ -86,6 +86,19 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 versions: store,
             })
         }
+        #[cfg(feature = "mongodb")]
+        "mongodb" | "mongodb+srv" => {
+            let store = Arc::new(crate::store::mongodb::MongoStore::open(options)?);
+            Ok(OpenStore {
+                kind: "mongodb",
+                store: store.clone(),
+                admin: store.clone(),
+                dead_letters: store.clone(),
+                notices: store.clone(),
+                schedules: store.clone(),
+                versions: store,
+            })
+        }
         other => {
             let unknown = || {
                 format!(
