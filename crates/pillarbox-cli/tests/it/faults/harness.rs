@@ -1,6 +1,8 @@
-//! A database, a NATS, a configuration and a ledger: what every test here starts from.
+//! A database, a broker, a configuration and a ledger: what every test here starts from.
 
 mod binary;
+mod kafka;
+mod mongo;
 mod producer;
 mod receiver;
 mod relay;
@@ -16,6 +18,8 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use tokio::time::Instant;
 
 pub(super) use binary::Binary;
+pub(super) use kafka::assert_whole_in;
+pub(super) use mongo::{MongoLoad, MongoScene};
 pub(super) use producer::{Load, Producer};
 pub(super) use receiver::{messages, read_stream};
 pub(super) use relay::Relay;
@@ -135,6 +139,10 @@ impl Scene {
     pub(super) async fn prepare(&self) {
         self.done(&["migrate"]).await;
         self.done(&["streams", "apply"]).await;
+        self.make_counters().await;
+    }
+
+    async fn make_counters(&self) {
         sqlx::query("create table counters (key text primary key, n bigint not null)")
             .execute(&self.pool)
             .await

@@ -11,14 +11,14 @@ use pillarbox_testkit::{
 use super::harness::{Config, Load, Producer, STREAM, Scene, messages, read_stream};
 
 /// Waits until so many more events are published than there are now: things move.
-async fn moves(scene: &Scene) {
+pub(super) async fn moves(scene: &Scene) {
     let sql = "select count(*) from outbox_events where status = 'published'";
     let before = scene.count(sql).await;
     scene.until(sql, |published| published >= before + 100).await;
 }
 
 /// Failures of an event's own are counted; an outage is nobody's.
-async fn assert_nobody_was_charged(scene: &Scene) {
+pub(super) async fn assert_nobody_was_charged(scene: &Scene) {
     let charged = scene
         .count("select count(*) from outbox_events where attempts <> 0 or status <> 'published'")
         .await;
@@ -315,7 +315,7 @@ async fn torture_the_network_to_nats_goes_wrong_under_load() {
     }
     load.stop().await;
     scene.settled().await;
-    read_stream(&direct.nats, STREAM, &scene.ledger).await;
+    read_stream(&direct.sink, STREAM, &scene.ledger).await;
     let verdict = scene.ledger.verdict();
     assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
     assert_nobody_was_charged(&scene).await;
