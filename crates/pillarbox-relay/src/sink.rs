@@ -3,11 +3,11 @@
 pub mod error;
 #[cfg(feature = "http-stream")]
 pub mod http_stream;
+mod in_order;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
-mod in_order;
 pub mod null;
 #[cfg(any(feature = "nats", feature = "kafka"))]
 mod pem;

@@ -33,7 +33,19 @@ const STRUCTURED: &str = "application/cloudevents+json; charset=UTF-8";
 const HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 /// What a segment of a path can't hold.
 const SEGMENT: &AsciiSet = &HEADER
-    .add(b'#').add(b'/').add(b'<').add(b'>').add(b'?').add(b'[').add(b'\\').add(b']').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+    .add(b'#')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 impl Dialect {
     fn prefix(self) -> &'static str {
@@ -98,7 +110,10 @@ fn attributes<'a>(stored: &'a StoredEvent, source: Option<&'a str>) -> Vec<(&'st
     let mut attributes: Vec<(&'static str, Cow<'a, str>)> = vec![
         ("specversion", "1.0".into()),
         ("id", event.id.to_string().into()),
-        ("source", source.map_or_else(|| of(&event.aggregate_type), Cow::Borrowed)),
+        (
+            "source",
+            source.map_or_else(|| of(&event.aggregate_type), Cow::Borrowed),
+        ),
         ("type", event.event_type.as_str().into()),
         ("subject", event.aggregate_id.as_str().into()),
         ("time", stored.created_at.to_string().into()),

@@ -60,7 +60,10 @@ fn of(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn raw_is_the_payload_with_everything_else_beside_it() {
     let outgoing = outgoing(event().header("Pillarbox-Key", "forged"), Envelope::Raw);
     let message = message(&outgoing, Dialect::Kafka).unwrap();
-    assert_eq!((message.key, &message.body[..]), ("customer 7", PAYLOAD.as_bytes()));
+    assert_eq!(
+        (message.key, &message.body[..]),
+        ("customer 7", PAYLOAD.as_bytes())
+    );
     let id = outgoing.event.event.id.to_string();
     assert_eq!(
         headers(&message),
@@ -177,7 +180,10 @@ fn pillarbox_is_one_object_with_everything() {
 fn debezium_is_the_payload_with_its_id_and_type() {
     let outgoing = outgoing(event().header("ID", "forged"), Envelope::Debezium);
     let message = message(&outgoing, Dialect::Kafka).unwrap();
-    assert_eq!((message.key, &message.body[..]), ("customer 7", PAYLOAD.as_bytes()));
+    assert_eq!(
+        (message.key, &message.body[..]),
+        ("customer 7", PAYLOAD.as_bytes())
+    );
     let id = outgoing.event.event.id.to_string();
     assert_eq!(
         headers(&message),
@@ -218,7 +224,11 @@ fn a_line_is_the_envelopes_object() {
     }
     let debezium = line(Envelope::Debezium);
     assert_eq!(
-        (&debezium["key"], &debezium["headers"]["eventType"], &debezium["payload"]),
+        (
+            &debezium["key"],
+            &debezium["headers"]["eventType"],
+            &debezium["payload"]
+        ),
         (&json!("customer 7"), &json!("OrderPlaced"), &json!({"a": 1}))
     );
 }

@@ -92,7 +92,11 @@ fn envelope(route: &schema::Route, key: String, problems: &mut Problems) -> Enve
     };
     if let Some(source) = &route.source {
         if !matches!(envelope, Envelope::CloudEvents { .. }) {
-            problems.push((key, "only an envelope of CloudEvents has a source: say `envelope: cloudevents`, or leave it out".into()));
+            problems.push((
+                key,
+                "only an envelope of CloudEvents has a source: say `envelope: cloudevents`, or leave it out"
+                    .into(),
+            ));
         } else if source.is_empty() || source.len() > 1000 || !source.bytes().all(|b| b.is_ascii_graphic()) {
             problems.push((key, format!("{} is no URI: write one such as /shop/orders or https://shop.example/orders, up to 1,000 characters without spaces", word(source))));
         }

@@ -21,7 +21,7 @@ use super::{
     seen::{Hindrance, Seen},
 };
 use crate::{
-    envelope,
+    envelope::{self, Dialect},
     sink::{Outcome, Outgoing, SinkError},
 };
 
@@ -170,7 +170,7 @@ impl<'a> Batch<'a> {
                 flight.skip(place);
                 continue;
             }
-            let taken = match envelope::message(&self.events[index]) {
+            let taken = match envelope::message(&self.events[index], Dialect::Kafka) {
                 Ok(message) => flight.send(place, self.topic(index), &message, deadline).await,
                 Err(error) => Err(NotTaken::Impossible(error)),
             };
@@ -304,7 +304,7 @@ impl<'a> Batch<'a> {
 
 /// About what an event takes at the broker, before compression.
 pub(super) fn bytes(outgoing: &Outgoing) -> usize {
-    envelope::message(outgoing).map_or(0, |message| {
+    envelope::message(outgoing, Dialect::Kafka).map_or(0, |message| {
         let headers: usize = message
             .headers
             .iter()
