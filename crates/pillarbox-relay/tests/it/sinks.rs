@@ -1,5 +1,6 @@
 //! Every sink passes the contract; what only one of them does is tested beside it.
 
+mod authority;
 mod kafka;
 mod lines;
 mod nats;

@@ -1,9 +1,13 @@
 //! Kafka against a real broker: the contract, and what only this sink does.
 
+mod access;
 mod faults;
 mod harness;
+mod mock;
 mod refusals;
+mod stranger;
 mod topics;
+mod transactions;
 
 use std::{sync::Arc, time::Duration};
 
