@@ -115,6 +115,12 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         "PILLARBOX_WEBHOOKS_PYTHON",
         python::webhooks(),
     );
+    servers.add(
+        steps,
+        "confluent-kafka",
+        "PILLARBOX_KAFKA_PYTHON",
+        python::kafka_client(),
+    );
     for (major, version) in cache::POSTGRES {
         let name = format!("PILLARBOX_POSTGRES_{major}");
         servers.add(

@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Status(command::status::Args),
     Tail(command::tail::Args),
     Dead(Box<command::dead::Args>),
+    #[command(visible_alias = "topics")]
     Streams(command::streams::Args),
     Config(command::config::Args),
     Bench(bench::Args),

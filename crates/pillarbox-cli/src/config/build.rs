@@ -63,6 +63,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let mut sinks = delivery::sinks(outbox, &mut problems);
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
+    delivery::topics(outbox, &mut sinks, &mut problems);
     let relay = relay::options(outbox, &mut problems);
     let notices = notices::settings(outbox, &mut problems);
     let reprocess = reprocess::schedules(outbox, &mut problems);
