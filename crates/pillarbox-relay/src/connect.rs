@@ -10,14 +10,14 @@ use crate::{
     dead::DeadLetters,
     notice::Notices,
     reprocess::Schedules,
-    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams},
+    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams, TopicSpec},
     store::{Admin, Store, StoreError, StoreErrorKind},
 };
 
 /// A database with an outbox.
 #[derive(Clone)]
 pub struct DatabaseOptions {
-    /// `postgres://…` or `sqlite:…`.
+    /// `postgres://…`, `mongodb://…` or `sqlite:…`.
     pub url: String,
     pub tables: Tables,
     /// LISTEN and NOTIFY (PostgreSQL). Off: only the poll wakes the relay.
@@ -46,7 +46,7 @@ impl DatabaseOptions {
 
 #[derive(Clone)]
 pub struct OpenStore {
-    /// `postgres`, `sqlite`.
+    /// `postgres`, `mongodb`, `sqlite`.
     pub kind: &'static str,
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
@@ -99,22 +99,27 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 versions: store,
             })
         }
-        other => Err(StoreError::new(
-            StoreErrorKind::Misconfigured,
-            format!(
-                "`{other}:` is no database this build knows. Use postgres://user@host/database or sqlite:path"
-            ),
-        )),
+        other => {
+            let unknown = || {
+                format!(
+                    "`{other}:` is no database this build knows. Use postgres://user@host/database, mongodb://host/database or sqlite:path"
+                )
+            };
+            let message = built_without(other).unwrap_or_else(unknown);
+            Err(StoreError::new(StoreErrorKind::Misconfigured, message))
+        }
     }
 }
 
 /// A place that takes events.
 #[derive(Clone)]
 pub struct SinkOptions {
-    /// `nats://host:port`, `http-stream:`, `stdout:` or `null:`.
+    /// `nats://host:port`, `kafka://host:port`, `http-stream:`, `stdout:` or `null:`.
     pub url: String,
-    /// The streams that are to exist there.
+    /// The streams that are to exist there (NATS).
     pub streams: Vec<StreamSpec>,
+    /// The topics that are to exist there (Kafka).
+    pub topics: Vec<TopicSpec>,
     /// How long to wait for the other side's word on one event.
     pub publish_timeout: Duration,
 }
@@ -124,14 +129,20 @@ impl SinkOptions {
         Self {
             url: url.into(),
             streams: Vec::new(),
+            topics: Vec::new(),
             publish_timeout: Duration::from_secs(5),
         }
+    }
+
+    /// Whether anything is to exist there.
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_empty() || !self.topics.is_empty()
     }
 }
 
 #[derive(Clone)]
 pub struct OpenSink {
-    /// `nats`, `http-stream`, `stdout`, `null`.
+    /// `nats`, `kafka`, `http-stream`, `stdout`, `null`.
     pub kind: &'static str,
     pub sink: Arc<dyn Sink>,
     /// Where the sink has streams one can check and make.
@@ -164,6 +175,14 @@ pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
                 ..OpenSink::plain("nats", sink)
             })
         }
+        #[cfg(feature = "kafka")]
+        "kafka" => {
+            let sink = Arc::new(crate::sink::kafka::KafkaSink::open(options)?);
+            Ok(OpenSink {
+                streams: Some(sink.clone()),
+                ..OpenSink::plain("kafka", sink)
+            })
+        }
         #[cfg(feature = "http-stream")]
         "http-stream" => {
             let sink = Arc::new(crate::sink::http_stream::HttpStream::default());
@@ -177,22 +196,43 @@ pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
             Arc::new(crate::sink::stdout::Stdout::default()),
         )),
         "null" => Ok(OpenSink::plain("null", Arc::new(crate::sink::null::Null))),
-        other => Err(SinkError::new(
-            SinkErrorKind::Misconfigured,
-            format!(
-                "`{other}:` is no sink this build knows. Use nats://host:port, http-stream:, stdout: or null:"
-            ),
-        )),
+        other => {
+            let unknown = || {
+                format!(
+                    "`{other}:` is no sink this build knows. Use nats://host:port, kafka://host:port, http-stream:, \
+                     stdout: or null:"
+                )
+            };
+            let message = built_without(other).unwrap_or_else(unknown);
+            Err(SinkError::new(SinkErrorKind::Misconfigured, message))
+        }
     }
+}
+
+/// Why an address that nothing above opened may be right all the same: it is known, and left out of this build.
+fn built_without(scheme: &str) -> Option<String> {
+    let (name, feature) = match scheme {
+        "postgres" | "postgresql" => ("PostgreSQL", "postgres"),
+        "sqlite" => ("SQLite", "sqlite"),
+        "mongodb" | "mongodb+srv" => ("MongoDB", "mongodb"),
+        "nats" | "tls" => ("NATS", "nats"),
+        "kafka" => ("Kafka", "kafka"),
+        "http-stream" => ("the HTTP stream", "http-stream"),
+        _ => return None,
+    };
+    Some(format!("built without {name}: build with --features {feature}"))
 }
 
 /// An address as it may be shown: without its password.
 pub fn redacted(url: &str) -> String {
+    if matches!(scheme(url), "mongodb" | "mongodb+srv") {
+        return redacted_mongodb(url);
+    }
     let (list, query) = url.split_once('?').unwrap_or((url, ""));
-    if !matches!(scheme(url), "nats" | "tls") || !list.contains(',') {
+    if !matches!(scheme(url), "nats" | "tls" | "kafka") || !list.contains(',') {
         return redacted_one(url);
     }
-    let servers = nats_servers(list);
+    let servers = servers(list);
     // A comma before the user's end may belong to the password.
     let last_user = servers.iter().rposition(|server| server.contains('@'));
     if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
@@ -203,8 +243,8 @@ pub fn redacted(url: &str) -> String {
     format!("{}{separator}{query}", shown.join(","))
 }
 
-/// The servers of an address of NATS, `nats://a,b`, each as an address of its own.
-pub fn nats_servers(url: &str) -> Vec<String> {
+/// The servers of an address that may name several, `nats://a,b`, each as an address of its own.
+pub fn servers(url: &str) -> Vec<String> {
     let list = url.split_once('?').map_or(url, |(list, _)| list);
     let scheme = list.split_once("://").map_or("nats", |(scheme, _)| scheme);
     let whole = |server: &str| match server.contains("://") {
@@ -215,6 +255,35 @@ pub fn nats_servers(url: &str) -> Vec<String> {
         .filter(|server| !server.is_empty())
         .map(whole)
         .collect()
+}
+
+/// One user stands before all hosts; what is before the last `@` may be a password, however it is written.
+fn redacted_mongodb(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return scheme_alone(url);
+    };
+    let (user, place) = match rest.rsplit_once('@') {
+        None => (String::new(), rest),
+        Some((user, place)) => match user.split_once(':') {
+            Some((name, _)) => (format!("{name}:***@"), place),
+            None => (format!("{user}@"), place),
+        },
+    };
+    let (hosts, options) = place.split_once('?').unwrap_or((place, ""));
+    let shown = options.split('&').map(|option| match option.split_once('=') {
+        // `tlsCertificateKeyFilePassword`, `authMechanismProperties=AWS_SESSION_TOKEN:…`, `proxyPassword`.
+        Some((name, _))
+            if ["password", "properties"]
+                .iter()
+                .any(|end| name.to_lowercase().ends_with(end)) =>
+        {
+            format!("{name}=***")
+        }
+        _ => option.to_owned(),
+    });
+    let shown = shown.collect::<Vec<_>>().join("&");
+    let separator = if options.is_empty() { "" } else { "?" };
+    format!("{scheme}://{user}{hosts}{separator}{shown}")
 }
 
 fn redacted_one(url: &str) -> String {
@@ -271,6 +340,23 @@ mod tests {
             redacted("nats://app:secret@a:4222,b:4222?ca=x.pem"),
             "nats://app:***@a:4222,nats://b:4222?ca=x.pem"
         );
+        for (url, shown) in [
+            (
+                "mongodb://app:geheim@a:1,b:2/shop?replicaSet=rs0",
+                "mongodb://app:***@a:1,b:2/shop?replicaSet=rs0",
+            ),
+            ("mongodb://a:1,b:2/shop", "mongodb://a:1,b:2/shop"),
+            (
+                "mongodb+srv://app:ge/he@im@c.example/shop",
+                "mongodb+srv://app:***@c.example/shop",
+            ),
+            (
+                "mongodb://a/shop?tlsCertificateKeyFilePassword=geheim&authMechanismProperties=AWS_SESSION_TOKEN:geheim",
+                "mongodb://a/shop?tlsCertificateKeyFilePassword=***&authMechanismProperties=***",
+            ),
+        ] {
+            assert_eq!(redacted(url), shown);
+        }
         for password in ["1/geheim", "1?geheim", "1#geheim", "/geheim"] {
             let shown = redacted(&format!("postgres://app:{password}@127.0.0.1/shop"));
             assert!(!shown.contains("geheim"), "{shown}");
@@ -278,5 +364,22 @@ mod tests {
         assert!(!redacted("nats://app:12,34@a:4222").contains("12"));
         assert!(!redacted("postgres://app:se cret@[bad/shop").contains("cret"));
         assert_eq!(redacted("t0ken@127.0.0.1:4222"), "…");
+        assert_eq!(
+            redacted("kafka://app:secret@a:9092,b:9092?sasl=plain"),
+            "kafka://app:***@a:9092,kafka://b:9092?sasl=plain"
+        );
+        assert_eq!(redacted("kafka://app@a:9092"), "kafka://app@a:9092");
+    }
+
+    #[test]
+    fn what_a_build_left_out_is_told_with_the_way_to_get_it() {
+        assert_eq!(
+            built_without("kafka").as_deref(),
+            Some("built without Kafka: build with --features kafka")
+        );
+        for known in ["postgres", "sqlite", "mongodb", "nats", "tls", "http-stream"] {
+            assert!(built_without(known).is_some(), "{known}");
+        }
+        assert_eq!(built_without("amqp"), None);
     }
 }

@@ -4,12 +4,16 @@ pub mod error;
 #[cfg(feature = "http-stream")]
 pub mod http_stream;
 mod in_order;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod null;
+#[cfg(any(feature = "nats", feature = "kafka"))]
+mod pem;
 pub mod stdout;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -34,7 +38,8 @@ pub enum Outcome {
     Delivered,
     /// It failed; [`crate::verdict`] decides what that means. The error says whether it may have arrived all the same.
     Failed(SinkError),
-    /// Not tried, because an earlier event of its key in the same batch failed.
+    /// Not tried, because an earlier event of its key in the same batch failed; or given back, because the other side refused
+    /// another event and this one went with it. Nothing is known against it.
     Held,
 }
 
@@ -80,6 +85,16 @@ pub struct StreamSpec {
     pub duplicate_window: Duration,
 }
 
+/// A topic that is to exist at a sink. What is left out is the broker's to choose, and not compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopicSpec {
+    pub name: String,
+    pub partitions: Option<u32>,
+    pub replication: Option<u32>,
+    /// `retention.ms`, `cleanup.policy` and the like.
+    pub settings: BTreeMap<String, String>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
@@ -87,7 +102,7 @@ pub enum Storage {
     Memory,
 }
 
-/// How a stream there compares with what the configuration says.
+/// How a stream or topic there compares with what the configuration says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StreamState {
     pub name: String,
@@ -106,7 +121,7 @@ pub enum Comparison {
     },
 }
 
-/// Streams one can compare with the configuration and make.
+/// Streams or topics one can compare with the configuration and make.
 #[async_trait]
 pub trait Streams: Send + Sync + 'static {
     /// Compares; changes nothing.

@@ -11,7 +11,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
-    connect::{DatabaseOptions, SinkOptions, nats_servers},
+    connect::{DatabaseOptions, SinkOptions, servers},
     reprocess::Schedule,
     route::Routes,
 };
@@ -223,7 +223,7 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     }
     if rest.starts_with("//") && !scheme.starts_with("sqlite") {
         let servers = match scheme {
-            "nats" | "tls" => nats_servers(url),
+            "nats" | "tls" | "kafka" => servers(url),
             _ => vec![url.to_owned()],
         };
         for server in &servers {
@@ -234,7 +234,7 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
                 return Err("the address has no host".into());
             }
         }
-    } else if matches!(scheme, "postgres" | "postgresql" | "nats" | "tls") {
+    } else if matches!(scheme, "postgres" | "postgresql" | "nats" | "tls" | "kafka") {
         return Err(format!("`{scheme}:` is followed by `//` and a host"));
     }
     Ok(())

@@ -1,19 +1,16 @@
 //! An address: servers, and how to show ourselves to them. The secrets leave the servers' addresses here, because the
 //! client writes those into its own log lines.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use async_nats::{
-    ConnectOptions, ServerAddr,
-    rustls::pki_types::{
-        CertificateDer, PrivateKeyDer,
-        pem::{self, PemObject},
-    },
-};
+use async_nats::{ConnectOptions, ServerAddr};
 use url::Url;
 
 use super::super::outcome::misconfigured;
-use crate::{connect::nats_servers, sink::SinkError};
+use crate::{
+    connect::servers,
+    sink::{SinkError, pem},
+};
 
 pub(in super::super) struct Address {
     pub(in super::super) servers: Vec<ServerAddr>,
@@ -46,7 +43,7 @@ impl Address {
             ca: None,
             certificate: None,
         };
-        for server in nats_servers(text) {
+        for server in servers(text) {
             address.add(&server)?;
         }
         if address.servers.is_empty() {
@@ -105,9 +102,9 @@ impl Address {
                     })?;
                     self.login = Login::Credentials(text);
                 }
-                "ca" => self.ca = Some(certificates(path)?),
-                "cert" => certificate = Some(certificates(path)?),
-                _ => key = Some(private_key(path)?),
+                "ca" => self.ca = Some(pem::certificates(path, "NATS")?),
+                "cert" => certificate = Some(pem::certificates(path, "NATS")?),
+                _ => key = Some(pem::private_key(path, "NATS")?),
             }
         }
         self.certificate = match (certificate, key) {
@@ -138,36 +135,6 @@ impl Address {
         }
         Ok(options)
     }
-}
-
-/// The client reads the file anew for each connection, and says little when there is nothing in it.
-fn certificates(path: PathBuf) -> Result<PathBuf, SinkError> {
-    let read = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
-        Ok(found) if !found.is_empty() => Ok(path),
-        Ok(_) => Err(bad_pem(&path, "a certificate", &pem::Error::NoItemsFound)),
-        Err(error) => Err(bad_pem(&path, "a certificate", &error)),
-    }
-}
-
-fn private_key(path: PathBuf) -> Result<PathBuf, SinkError> {
-    match PrivateKeyDer::from_pem_file(&path) {
-        Ok(_) => Ok(path),
-        Err(error) => Err(bad_pem(&path, "a private key", &error)),
-    }
-}
-
-/// Of the parser's errors only those are shown that hold nothing of the file.
-fn bad_pem(path: &Path, what: &str, error: &pem::Error) -> SinkError {
-    let why = match error {
-        pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "there is none in it".to_owned(),
-        _ => "it is no PEM file".to_owned(),
-    };
-    misconfigured(format!(
-        "{what} was expected in {}, named in the address of NATS: {why}",
-        path.display()
-    ))
 }
 
 /// A name without a password is a token, as everywhere with NATS.

@@ -1,0 +1,321 @@
+//! An address: brokers, how to show ourselves to them, and how to send. Its secrets go into the client's settings and
+//! nowhere else.
+
+use std::path::{Path, PathBuf};
+
+use rdkafka::ClientConfig;
+use url::Url;
+use uuid::Uuid;
+
+use super::outcome::misconfigured;
+use crate::{
+    connect::servers,
+    sink::{SinkError, pem},
+};
+
+const SETTINGS: &str = "ca, cert, key, tls, sasl, password_file, compression, linger_ms, queue_events_max, \
+                        transactions and transactional_id";
+const PASSWORD_FILE_BYTES_MAX: u64 = 4096;
+
+pub(super) struct Address {
+    /// `host:port,host:port`: what the client is given, and what may be shown.
+    pub(super) brokers: String,
+    login: Option<Login>,
+    tls: Option<Tls>,
+    pub(super) compression: Compression,
+    pub(super) linger_ms: u32,
+    /// Events the client holds at most; more wait for room.
+    pub(super) queue_events_max: u32,
+    /// Set in the transactional mode.
+    pub(super) transactional_id: Option<String>,
+}
+
+struct Login {
+    mechanism: &'static str,
+    user: String,
+    password: String,
+}
+
+#[derive(Default)]
+struct Tls {
+    ca: Option<PathBuf>,
+    certificate: Option<(PathBuf, PathBuf)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compression {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// What the query says, before it is put together.
+#[derive(Default)]
+struct Asked {
+    tls: Option<bool>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    mechanism: Option<&'static str>,
+    password: Option<String>,
+    transactions: Option<bool>,
+}
+
+impl Address {
+    pub(super) fn parse(text: &str) -> Result<Self, SinkError> {
+        let mut address = Self {
+            brokers: String::new(),
+            login: None,
+            tls: None,
+            compression: Compression::Lz4,
+            linger_ms: 2,
+            queue_events_max: 100_000,
+            transactional_id: None,
+        };
+        let mut user = None;
+        for server in servers(text) {
+            address.add(&server, &mut user)?;
+        }
+        if address.brokers.is_empty() {
+            return Err(misconfigured(
+                "the address of Kafka names no broker. Write kafka://host:port",
+            ));
+        }
+        let query = text.split_once('?').map_or("", |(_, query)| query);
+        let mut asked = Asked::default();
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            address.setting(&mut asked, &name, &value)?;
+        }
+        address.tls = asked.tls()?;
+        address.login = asked.login(user)?;
+        if asked.transactions == Some(false) {
+            address.transactional_id = None;
+        } else if asked.transactions == Some(true) && address.transactional_id.is_none() {
+            // Its own for each process: what two share, the later takes from the earlier.
+            address.transactional_id = Some(format!("pillarbox-{}", Uuid::now_v7()));
+        }
+        Ok(address)
+    }
+
+    fn add(&mut self, server: &str, user: &mut Option<(String, Option<String>)>) -> Result<(), SinkError> {
+        // The text itself stays out of the message: it may hold a password.
+        let bad =
+            || misconfigured("the address of Kafka can't be read. Write kafka://user:password@host:port");
+        let url = Url::parse(server).map_err(|_| bad())?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(bad)?;
+        if !matches!(url.path(), "" | "/") || url.fragment().is_some() {
+            return Err(bad());
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            let this = (decoded(url.username()), url.password().map(decoded));
+            if user.as_ref().is_some_and(|known| *known != this) {
+                return Err(misconfigured(
+                    "the brokers of one Kafka address must share one user",
+                ));
+            }
+            *user = Some(this);
+        }
+        let separator = if self.brokers.is_empty() { "" } else { "," };
+        let port = url.port().unwrap_or(9092);
+        self.brokers.push_str(&format!("{separator}{host}:{port}"));
+        Ok(())
+    }
+
+    fn setting(&mut self, asked: &mut Asked, name: &str, value: &str) -> Result<(), SinkError> {
+        match name {
+            "ca" => asked.ca = Some(pem::certificates(file(name, value)?, "Kafka")?),
+            "cert" => asked.certificate = Some(pem::certificates(file(name, value)?, "Kafka")?),
+            "key" => asked.key = Some(pem::private_key(file(name, value)?, "Kafka")?),
+            "tls" => asked.tls = Some(yes_or_no(name, value)?),
+            "sasl" => asked.mechanism = Some(mechanism(value)?),
+            "password_file" => asked.password = Some(password(&file(name, value)?)?),
+            "compression" => self.compression = compression(value)?,
+            "linger_ms" => self.linger_ms = number(name, value, 0, 1_000)?,
+            "queue_events_max" => self.queue_events_max = number(name, value, 1, 10_000_000)?,
+            "transactions" => asked.transactions = Some(yes_or_no(name, value)?),
+            "transactional_id" if !value.is_empty() && value.len() <= 200 && !value.contains('\0') => {
+                self.transactional_id = Some(value.to_owned());
+            }
+            "transactional_id" => {
+                return Err(misconfigured(
+                    "transactional_id in the address of Kafka has 1 to 200 characters",
+                ));
+            }
+            // Not the value: it may be a password that somebody took for a setting.
+            _ => {
+                let name: String = name.chars().take(40).collect();
+                return Err(misconfigured(format!(
+                    "`{name}` is no setting of a Kafka address. There are {SETTINGS}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who we are and by which way, as the client's settings.
+    pub(super) fn connect(&self, config: &mut ClientConfig) {
+        config.set("bootstrap.servers", &self.brokers);
+        let protocol = match (&self.login, &self.tls) {
+            (None, None) => "plaintext",
+            (None, Some(_)) => "ssl",
+            (Some(_), None) => "sasl_plaintext",
+            (Some(_), Some(_)) => "sasl_ssl",
+        };
+        config.set("security.protocol", protocol);
+        if let Some(login) = &self.login {
+            config.set("sasl.mechanism", login.mechanism);
+            config.set("sasl.username", &login.user);
+            config.set("sasl.password", &login.password);
+        }
+        if let Some(tls) = &self.tls {
+            let ca = tls.ca.as_ref().map(|path| path.to_string_lossy());
+            config.set("ssl.ca.location", ca.as_deref().unwrap_or("probe"));
+            if let Some((certificate, key)) = &tls.certificate {
+                config.set("ssl.certificate.location", certificate.to_string_lossy());
+                config.set("ssl.key.location", key.to_string_lossy());
+            }
+        }
+    }
+}
+
+impl Asked {
+    fn tls(&mut self) -> Result<Option<Tls>, SinkError> {
+        let certificate = match (self.certificate.take(), self.key.take()) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err(misconfigured("in the address of Kafka, cert and key go together")),
+        };
+        let named = self.ca.is_some() || certificate.is_some();
+        match self.tls {
+            Some(false) if named => Err(misconfigured(
+                "the address of Kafka names certificates and says tls=false: leave one of them out",
+            )),
+            None if !named => Ok(None),
+            Some(false) => Ok(None),
+            _ => Ok(Some(Tls {
+                ca: self.ca.take(),
+                certificate,
+            })),
+        }
+    }
+
+    fn login(&mut self, user: Option<(String, Option<String>)>) -> Result<Option<Login>, SinkError> {
+        let Some((user, written)) = user else {
+            return match (&self.mechanism, &self.password) {
+                (None, None) => Ok(None),
+                _ => Err(misconfigured(
+                    "the address of Kafka has sasl or password_file and no user. Write kafka://user@host:port",
+                )),
+            };
+        };
+        let password = match (written, self.password.take()) {
+            (Some(_), Some(_)) => {
+                return Err(misconfigured(
+                    "the address of Kafka has a password and a password_file: leave one of them out",
+                ));
+            }
+            (Some(password), None) | (None, Some(password)) => password,
+            (None, None) => {
+                return Err(misconfigured(
+                    "the address of Kafka has a user and no password. Add password_file=FILE, or write \
+                     kafka://user:password@host:port",
+                ));
+            }
+        };
+        if user.is_empty() || password.is_empty() || user.contains('\0') || password.contains('\0') {
+            return Err(misconfigured("a user of Kafka has a name and a password"));
+        }
+        Ok(Some(Login {
+            mechanism: self.mechanism.unwrap_or("PLAIN"),
+            user,
+            password,
+        }))
+    }
+}
+
+fn file(name: &str, value: &str) -> Result<PathBuf, SinkError> {
+    let path = PathBuf::from(value);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(misconfigured(format!(
+            "{name}={value} in the address of Kafka is no file"
+        ))),
+    }
+}
+
+/// The file's text without its last line break.
+fn password(path: &Path) -> Result<String, SinkError> {
+    let shown = path.display();
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    if bytes > PASSWORD_FILE_BYTES_MAX {
+        return Err(misconfigured(format!(
+            "the password_file {shown} has {bytes} bytes: this is no password"
+        )));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| misconfigured(format!("can't read the password_file {shown}: {error}")))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn mechanism(value: &str) -> Result<&'static str, SinkError> {
+    match value.to_ascii_lowercase().as_str() {
+        "plain" => Ok("PLAIN"),
+        "scram-sha-256" => Ok("SCRAM-SHA-256"),
+        "scram-sha-512" => Ok("SCRAM-SHA-512"),
+        _ => Err(misconfigured(
+            "sasl in the address of Kafka is plain, scram-sha-256 or scram-sha-512",
+        )),
+    }
+}
+
+fn compression(value: &str) -> Result<Compression, SinkError> {
+    use Compression::*;
+    [None, Gzip, Snappy, Lz4, Zstd]
+        .into_iter()
+        .find(|known| known.name() == value)
+        .ok_or_else(|| {
+            misconfigured("compression in the address of Kafka is none, gzip, snappy, lz4 or zstd")
+        })
+}
+
+fn yes_or_no(name: &str, value: &str) -> Result<bool, SinkError> {
+    value
+        .parse()
+        .map_err(|_| misconfigured(format!("{name} in the address of Kafka is true or false")))
+}
+
+fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, SinkError> {
+    value
+        .parse()
+        .ok()
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| {
+            misconfigured(format!(
+                "{name} in the address of Kafka is a number from {min} to {max}"
+            ))
+        })
+}
+
+fn decoded(text: &str) -> String {
+    let pairs = text.replace('+', "%2B");
+    url::form_urlencoded::parse(pairs.as_bytes())
+        .next()
+        .map_or(String::new(), |(text, _)| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! A batch on its way: given to the client without waiting, then its reports are gathered.
+//!
+//! Events of one key that go to one topic lie in one partition, and a producer sends a beginning of them or all (see
+//! [`super::producer`]): they go out together. Where a key's events go to several topics, nothing keeps these in step: the
+//! next topic's turn comes when the reports of the one before are there.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use super::{
+    KafkaSink,
+    outcome::{Refusal, ended, no_room, refusal},
+    producer::{Flight, NotTaken, Producer, Role, Until},
+    reports::Report,
+    seen::{Hindrance, Seen},
+};
+use crate::{
+    envelope::{self, Dialect},
+    sink::{Outcome, Outgoing, SinkError},
+};
+
+pub(super) struct Batch<'a> {
+    pub(super) events: &'a [Outgoing],
+    pub(super) timeout: Duration,
+    pub(super) deadline: Instant,
+    pub(super) outcomes: Vec<Option<Outcome>>,
+    /// Keys with an event that failed.
+    broken: HashSet<&'a str>,
+}
+
+/// What came of events that were given to a producer.
+#[derive(Default)]
+struct Sent {
+    /// Refused together with others, with what for: each has to be tried alone.
+    suspects: Vec<(usize, SinkError)>,
+    /// Something failed, or is not known.
+    trouble: bool,
+}
+
+pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcome> {
+    let mut batch = Batch::new(events, sink.publish_timeout);
+    let producer = match sink.producer() {
+        Ok(producer) => producer,
+        Err(error) => return batch.all_failed(&error),
+    };
+    batch.sort_out(&sink.seen, &producer).await;
+    let mut waiting = batch.open();
+    let mut suspects = Vec::new();
+    while !waiting.is_empty() {
+        let (turn, later) = batch.next_turn(&waiting);
+        let sent = batch.send(&producer, &sink.seen, &turn).await;
+        suspects.extend(sent.suspects.into_iter().map(|(index, _)| index));
+        if !producer.is_usable() || Instant::now() >= batch.deadline {
+            batch.hold(&later);
+            break;
+        }
+        waiting = later;
+    }
+    if !suspects.is_empty() && batch.alone(sink, suspects).await {
+        sink.send_smaller_batches();
+    }
+    batch.finish()
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(events: &'a [Outgoing], timeout: Duration) -> Self {
+        Self {
+            events,
+            timeout,
+            deadline: Instant::now() + timeout,
+            outcomes: vec![None; events.len()],
+            broken: HashSet::new(),
+        }
+    }
+
+    fn key(&self, index: usize) -> &'a str {
+        self.events[index].event.event.key()
+    }
+
+    /// Where an event goes: to its stream, if it or its route names one, else to its own topic.
+    pub(super) fn topic(&self, index: usize) -> &'a str {
+        let outgoing = &self.events[index];
+        outgoing.stream.as_deref().unwrap_or(&outgoing.event.event.topic)
+    }
+
+    pub(super) fn fail(&mut self, index: usize, error: SinkError) {
+        self.outcomes[index] = Some(Outcome::Failed(error));
+        self.broken.insert(self.key(index));
+    }
+
+    pub(super) fn hold(&mut self, indices: &[usize]) {
+        for &index in indices {
+            self.outcomes[index] = Some(Outcome::Held);
+        }
+    }
+
+    pub(super) fn all_failed(mut self, error: &SinkError) -> Vec<Outcome> {
+        for index in self.open() {
+            self.fail(index, error.clone());
+        }
+        self.finish()
+    }
+
+    /// Events without an outcome yet.
+    pub(super) fn open(&self) -> Vec<usize> {
+        let open = |index: &usize| self.outcomes[*index].is_none();
+        (0..self.events.len()).filter(open).collect()
+    }
+
+    /// Fails what can't go anywhere, so that it takes nothing with it.
+    pub(super) async fn sort_out(&mut self, seen: &Seen, producer: &Arc<Producer>) {
+        let mut fine: Option<&str> = None;
+        for index in 0..self.events.len() {
+            let topic = self.topic(index);
+            if fine == Some(topic) {
+                continue;
+            }
+            match seen.ask(producer, topic, self.deadline).await {
+                Ok(()) => fine = Some(topic),
+                Err(Hindrance::Topic(error)) => self.fail(index, error),
+                Err(Hindrance::Away(error)) => {
+                    for index in self.open() {
+                        self.fail(index, error.clone());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Of those that wait: what may go together, and what comes after it.
+    fn next_turn(&self, waiting: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let mut topics: HashMap<&str, &str> = HashMap::with_capacity(waiting.len());
+        let mut behind: HashSet<&str> = HashSet::new();
+        waiting.iter().partition(|&&index| {
+            let (key, topic) = (self.key(index), self.topic(index));
+            let together = !behind.contains(key) && *topics.entry(key).or_insert(topic) == topic;
+            if !together {
+                behind.insert(key);
+            }
+            together
+        })
+    }
+
+    /// Gives events to the producer and waits for their reports.
+    async fn send(&mut self, producer: &Arc<Producer>, seen: &Seen, turn: &[usize]) -> Sent {
+        let flight = self.give(producer, turn, self.deadline).await;
+        let reports = flight.reports(self.deadline, Until::All).await;
+        self.read(producer, seen, turn, reports)
+    }
+
+    /// Gives events to the producer; those it did not take have their outcome then.
+    pub(super) async fn give(
+        &mut self,
+        producer: &Arc<Producer>,
+        turn: &[usize],
+        deadline: Instant,
+    ) -> Flight {
+        let flight = producer.flight(turn.len());
+        let mut stopped = false;
+        for (place, &index) in turn.iter().enumerate() {
+            if stopped || self.broken.contains(self.key(index)) {
+                self.hold(&[index]);
+                flight.skip(place);
+                continue;
+            }
+            let taken = match envelope::message(&self.events[index], Dialect::Kafka) {
+                Ok(message) => flight.send(place, self.topic(index), &message, deadline).await,
+                Err(error) => Err(NotTaken::Impossible(error)),
+            };
+            match taken {
+                Ok(()) => continue,
+                Err(NotTaken::Impossible(error)) => self.fail(index, error),
+                Err(NotTaken::Refused(code)) => {
+                    let bytes = bytes(&self.events[index]);
+                    self.fail(index, refusal(code, self.topic(index), bytes).into_error());
+                }
+                Err(NotTaken::Full) => {
+                    self.fail(index, no_room(self.timeout));
+                    stopped = true;
+                }
+                Err(NotTaken::Over) => {
+                    self.taken_along(index, producer);
+                    stopped = true;
+                }
+            }
+            flight.skip(place);
+        }
+        flight
+    }
+
+    fn read(
+        &mut self,
+        producer: &Producer,
+        seen: &Seen,
+        turn: &[usize],
+        reports: Vec<Option<Report>>,
+    ) -> Sent {
+        let mut sent = Sent::default();
+        let over = producer.is_over();
+        for (&index, report) in turn.iter().zip(reports) {
+            sent.trouble |= report != Some(Report::Delivered);
+            match report {
+                Some(Report::Delivered) => self.outcomes[index] = Some(Outcome::Delivered),
+                Some(Report::NotSent) => {}
+                Some(Report::Failed(Code::PurgeQueue)) if over => self.taken_along(index, producer),
+                Some(Report::Failed(code)) => {
+                    let topic = self.topic(index);
+                    match refusal(code, topic, bytes(&self.events[index])) {
+                        Refusal::Own(error) => self.fail(index, error),
+                        Refusal::Topic(error) => self.fail(index, seen.refuse(topic, error)),
+                        Refusal::Shared(error) => sent.suspects.push((index, error)),
+                    }
+                }
+                None => self.fail(index, producer.silence(self.timeout).in_doubt()),
+            }
+        }
+        sent
+    }
+
+    /// The producer ended before it sent this event. When that was because another event was refused, nothing is known
+    /// against this one, and each such end settles the event that was refused.
+    pub(super) fn taken_along(&mut self, index: usize, producer: &Producer) {
+        match producer.end() {
+            Some((Code::GaplessGuarantee, _)) => self.outcomes[index] = Some(Outcome::Held),
+            end => self.fail(index, ended(end)),
+        }
+    }
+
+    /// Tries each by itself, so that a refusal is its own. Whether all arrived: then it was the request that was too large.
+    async fn alone(&mut self, sink: &KafkaSink, suspects: Vec<usize>) -> bool {
+        let mut all_arrived = true;
+        let mut one_by_one: Option<Arc<Producer>> = None;
+        for index in suspects {
+            if self.held_back(index) || Instant::now() >= self.deadline {
+                self.outcomes[index] = Some(Outcome::Held);
+                all_arrived = false;
+                continue;
+            }
+            let producer = match one_by_one.take().filter(|producer| producer.is_usable()) {
+                Some(producer) => producer,
+                None => match Producer::start(&sink.address, Role::OneByOne, self.timeout) {
+                    Ok(producer) => Arc::new(producer),
+                    Err(error) => {
+                        self.fail(index, error);
+                        continue;
+                    }
+                },
+            };
+            let sent = self.send(&producer, &sink.seen, &[index]).await;
+            all_arrived &= !sent.trouble;
+            for (index, error) in sent.suspects {
+                self.fail(index, error);
+            }
+            one_by_one = Some(producer);
+        }
+        all_arrived
+    }
+
+    /// Whether an earlier event of its key did not arrive.
+    pub(super) fn held_back(&self, index: usize) -> bool {
+        let key = self.key(index);
+        (0..index).any(|earlier| {
+            self.key(earlier) == key && self.outcomes[earlier].as_ref() != Some(&Outcome::Delivered)
+        })
+    }
+
+    /// One outcome for each event: of a key, what did not arrive first has the reason, and those behind it are held.
+    pub(super) fn finish(self) -> Vec<Outcome> {
+        let mut broken: HashSet<&str> = HashSet::new();
+        let events = self.events;
+        let outcomes: Vec<Outcome> = self
+            .outcomes
+            .into_iter()
+            .zip(events)
+            .map(|(outcome, outgoing)| {
+                let outcome = outcome.unwrap_or(Outcome::Held);
+                let key = outgoing.event.event.key();
+                match outcome {
+                    Outcome::Delivered => {
+                        if broken.contains(key) {
+                            tracing::error!(
+                                key,
+                                "Kafka took an event although an earlier one of its key was lost"
+                            );
+                        }
+                        Outcome::Delivered
+                    }
+                    _ if !broken.insert(key) => Outcome::Held,
+                    failed => failed,
+                }
+            })
+            .collect();
+        assert_eq!(outcomes.len(), events.len());
+        outcomes
+    }
+}
+
+/// About what an event takes at the broker, before compression.
+pub(super) fn bytes(outgoing: &Outgoing) -> usize {
+    envelope::message(outgoing, Dialect::Kafka).map_or(0, |message| {
+        let headers: usize = message
+            .headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        message.key.len() + message.body.len() + headers
+    })
+}

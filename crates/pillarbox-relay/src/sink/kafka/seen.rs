@@ -1,0 +1,103 @@
+//! Which topics there are, as far as we asked: an event for one that is missing fails at once and alone, instead of waiting in
+//! the client for a topic that never comes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
+
+use super::{
+    outcome::{check_topic, missing_topic, not_granted},
+    producer::Producer,
+};
+use crate::sink::SinkError;
+
+/// What was refused is not asked again for this time.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// More topics than this are forgotten and asked again.
+const TOPICS_MAX: usize = 10_000;
+
+#[derive(Default)]
+pub(super) struct Seen {
+    topics: Mutex<HashMap<String, Answer>>,
+}
+
+#[derive(Clone)]
+enum Answer {
+    There,
+    Refused(SinkError, Instant),
+}
+
+/// Why an event can't go to its topic.
+pub(super) enum Hindrance {
+    /// The topic's own.
+    Topic(SinkError),
+    /// Nobody could be asked.
+    Away(SinkError),
+}
+
+impl Seen {
+    fn topics(&self) -> MutexGuard<'_, HashMap<String, Answer>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an event may be sent to the topic.
+    pub(super) async fn ask(
+        &self,
+        producer: &Arc<Producer>,
+        topic: &str,
+        deadline: Instant,
+    ) -> Result<(), Hindrance> {
+        check_topic(topic).map_err(Hindrance::Topic)?;
+        match self.topics().get(topic) {
+            Some(Answer::There) => return Ok(()),
+            Some(Answer::Refused(error, at)) if at.elapsed() < REFUSED_FOR => {
+                return Err(Hindrance::Topic(error.clone()));
+            }
+            _ => {}
+        }
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let asked = topic.to_owned();
+        let error = producer
+            .metadata(Some(topic.to_owned()), timeout, move |metadata| {
+                let found = metadata.topics().iter().find(|found| found.name() == asked);
+                match found {
+                    Some(found) => found.error().map(Code::from),
+                    None => Some(Code::UnknownTopicOrPartition),
+                }
+            })
+            .await
+            .map_err(Hindrance::Away)?;
+        match error {
+            Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownTopicId) => {
+                Err(Hindrance::Topic(self.refuse(topic, missing_topic(topic))))
+            }
+            Some(Code::TopicAuthorizationFailed) => {
+                Err(Hindrance::Topic(self.refuse(topic, not_granted(topic))))
+            }
+            // It is there; what else is the matter (no leader for now) shows when an event is sent.
+            _ => {
+                self.remember(topic, Answer::There);
+                Ok(())
+            }
+        }
+    }
+
+    /// A broker refused the whole topic.
+    pub(super) fn refuse(&self, topic: &str, error: SinkError) -> SinkError {
+        self.remember(topic, Answer::Refused(error.clone(), Instant::now()));
+        error
+    }
+
+    fn remember(&self, topic: &str, answer: Answer) {
+        let mut topics = self.topics();
+        if topics.len() >= TOPICS_MAX {
+            topics.clear();
+        }
+        topics.insert(topic.to_owned(), answer);
+    }
+}
