@@ -34,10 +34,7 @@ pub(super) fn letter(found: &Document) -> DeadLetter {
 /// The event's; where that is no UUID, one that holds the seq: people can still take hold of the letter.
 pub(in super::super) fn id(found: &Document) -> Uuid {
     let id = field::id(found, "event_id").filter(|id| !id.is_nil());
-    id.unwrap_or(Uuid::from_u64_pair(
-        0,
-        field::seq(found, "_id").unsigned_abs(),
-    ))
+    id.unwrap_or(Uuid::from_u64_pair(0, field::seq(found, "_id").unsigned_abs()))
 }
 
 /// The letters with these [`id`]s.
