@@ -118,8 +118,9 @@ impl Producer {
         self.retired.store(true, Ordering::Relaxed);
     }
 
+    /// Asked of the client itself: its word on the end may come after the reports that the end caused.
     pub(super) fn is_over(&self) -> bool {
-        self.reports().health.borrow().over
+        self.end().is_some()
     }
 
     /// Whether new batches may be given to it.
