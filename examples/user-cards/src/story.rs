@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
     database: Database,
     #[command(flatten)]
     broker: Broker,
-    /// The `pillarbox` binary
-    #[arg(long, default_value = "pillarbox")]
-    pillarbox: PathBuf,
+    /// The `pillarbox` binary [default: the one beside this program]
+    #[arg(long)]
+    pillarbox: Option<PathBuf>,
     /// End with the verdict, instead of running until interrupted
     #[arg(long)]
     once: bool,
@@ -45,7 +45,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn tell(arguments: Arguments) -> Result<ExitCode> {
-    let mut stage = Stage::new(&arguments.database, &arguments.broker, &arguments.pillarbox)?;
+    let pillarbox = match &arguments.pillarbox {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("pillarbox"),
+    };
+    let mut stage = Stage::new(&arguments.database, &arguments.broker, &pillarbox)?;
     let told = tokio::select! {
         told = play(&mut stage, &arguments) => told,
         _ = tokio::signal::ctrl_c() => {
@@ -82,7 +86,7 @@ async fn play(stage: &mut Stage, arguments: &Arguments) -> Result<Verdict> {
         1,
         "The outbox is made in the users' own database, and the topic in Kafka",
     );
-    for command in [&["migrate"][..], &["streams", "apply"][..]] {
+    for command in [&["migrate"][..], &["topics", "apply"][..]] {
         println!(
             "  pillarbox {:<15} {}",
             command.join(" "),
