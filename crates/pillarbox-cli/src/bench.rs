@@ -1,6 +1,7 @@
 //! `pillarbox bench`: how fast, in comparison with yardsticks of the same run.
 
 mod arena;
+mod broker;
 mod checks;
 mod database;
 mod drain;

@@ -40,7 +40,7 @@ pub(crate) struct Global {
     /// The configuration file [default: ./pillarbox.yaml if it is there]
     #[arg(long, global = true, value_name = "FILE", env = "PILLARBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The database with the outbox: postgres://user@host/database or sqlite:path
+    /// The database with the outbox: postgres://user@host/database, mongodb://host/database or sqlite:path
     #[arg(long, global = true, value_name = "URL")]
     pub database: Option<String>,
     /// One sink for everything: nats://host:port, kafka://host:port, http-stream:, stdout: or null:

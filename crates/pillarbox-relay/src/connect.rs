@@ -17,7 +17,7 @@ use crate::{
 /// A database with an outbox.
 #[derive(Clone)]
 pub struct DatabaseOptions {
-    /// `postgres://…` or `sqlite:…`.
+    /// `postgres://…`, `mongodb://…` or `sqlite:…`.
     pub url: String,
     pub tables: Tables,
     /// LISTEN and NOTIFY (PostgreSQL). Off: only the poll wakes the relay.
@@ -46,7 +46,7 @@ impl DatabaseOptions {
 
 #[derive(Clone)]
 pub struct OpenStore {
-    /// `postgres`, `sqlite`.
+    /// `postgres`, `mongodb`, `sqlite`.
     pub kind: &'static str,
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
@@ -86,10 +86,23 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 versions: store,
             })
         }
+        #[cfg(feature = "mongodb")]
+        "mongodb" | "mongodb+srv" => {
+            let store = Arc::new(crate::store::mongodb::MongoStore::open(options)?);
+            Ok(OpenStore {
+                kind: "mongodb",
+                store: store.clone(),
+                admin: store.clone(),
+                dead_letters: store.clone(),
+                notices: store.clone(),
+                schedules: store.clone(),
+                versions: store,
+            })
+        }
         other => {
             let unknown = || {
                 format!(
-                    "`{other}:` is no database this build knows. Use postgres://user@host/database or sqlite:path"
+                    "`{other}:` is no database this build knows. Use postgres://user@host/database, mongodb://host/database or sqlite:path"
                 )
             };
             let message = built_without(other).unwrap_or_else(unknown);
@@ -212,6 +225,9 @@ fn built_without(scheme: &str) -> Option<String> {
 
 /// An address as it may be shown: without its password.
 pub fn redacted(url: &str) -> String {
+    if matches!(scheme(url), "mongodb" | "mongodb+srv") {
+        return redacted_mongodb(url);
+    }
     let (list, query) = url.split_once('?').unwrap_or((url, ""));
     if !matches!(scheme(url), "nats" | "tls" | "kafka") || !list.contains(',') {
         return redacted_one(url);
@@ -239,6 +255,35 @@ pub fn servers(url: &str) -> Vec<String> {
         .filter(|server| !server.is_empty())
         .map(whole)
         .collect()
+}
+
+/// One user stands before all hosts; what is before the last `@` may be a password, however it is written.
+fn redacted_mongodb(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return scheme_alone(url);
+    };
+    let (user, place) = match rest.rsplit_once('@') {
+        None => (String::new(), rest),
+        Some((user, place)) => match user.split_once(':') {
+            Some((name, _)) => (format!("{name}:***@"), place),
+            None => (format!("{user}@"), place),
+        },
+    };
+    let (hosts, options) = place.split_once('?').unwrap_or((place, ""));
+    let shown = options.split('&').map(|option| match option.split_once('=') {
+        // `tlsCertificateKeyFilePassword`, `authMechanismProperties=AWS_SESSION_TOKEN:…`, `proxyPassword`.
+        Some((name, _))
+            if ["password", "properties"]
+                .iter()
+                .any(|end| name.to_lowercase().ends_with(end)) =>
+        {
+            format!("{name}=***")
+        }
+        _ => option.to_owned(),
+    });
+    let shown = shown.collect::<Vec<_>>().join("&");
+    let separator = if options.is_empty() { "" } else { "?" };
+    format!("{scheme}://{user}{hosts}{separator}{shown}")
 }
 
 fn redacted_one(url: &str) -> String {
@@ -295,6 +340,23 @@ mod tests {
             redacted("nats://app:secret@a:4222,b:4222?ca=x.pem"),
             "nats://app:***@a:4222,nats://b:4222?ca=x.pem"
         );
+        for (url, shown) in [
+            (
+                "mongodb://app:geheim@a:1,b:2/shop?replicaSet=rs0",
+                "mongodb://app:***@a:1,b:2/shop?replicaSet=rs0",
+            ),
+            ("mongodb://a:1,b:2/shop", "mongodb://a:1,b:2/shop"),
+            (
+                "mongodb+srv://app:ge/he@im@c.example/shop",
+                "mongodb+srv://app:***@c.example/shop",
+            ),
+            (
+                "mongodb://a/shop?tlsCertificateKeyFilePassword=geheim&authMechanismProperties=AWS_SESSION_TOKEN:geheim",
+                "mongodb://a/shop?tlsCertificateKeyFilePassword=***&authMechanismProperties=***",
+            ),
+        ] {
+            assert_eq!(redacted(url), shown);
+        }
         for password in ["1/geheim", "1?geheim", "1#geheim", "/geheim"] {
             let shown = redacted(&format!("postgres://app:{password}@127.0.0.1/shop"));
             assert!(!shown.contains("geheim"), "{shown}");

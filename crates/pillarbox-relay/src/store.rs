@@ -5,6 +5,8 @@ pub mod error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod headers;
 pub mod memory;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]

@@ -5,6 +5,7 @@
 pub mod confluent_kafka;
 pub mod contract;
 pub mod fuzz;
+pub mod kafka;
 pub mod ledger;
 pub mod nats_py;
 pub mod proxy;

@@ -1,15 +1,19 @@
 //! Into the application's own open transaction, and nowhere else: no other connection, no broker.
 
+#[cfg(feature = "mongodb")]
+mod mongodb;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "mongodb")]
+#[doc(hidden)]
+pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
 use jiff::Timestamp;
 #[cfg(feature = "postgres")]
 #[doc(hidden)]
 pub use postgres::channel as postgres_channel;
-use sqlx::Transaction;
 use thiserror::Error;
 
 use crate::{check::CheckError, check::Limits, event::Event, table::Tables};
@@ -30,10 +34,14 @@ pub enum Enqueued {
     Duplicate,
 }
 
+/// What the database's own library said: `sqlx::Error` or `mongodb::error::Error`. `downcast_ref` gives it back, for
+/// instance to see whether the whole transaction may be tried again.
+pub type DatabaseError = Box<dyn std::error::Error + Send + Sync>;
+
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// Refused before any SQL ran: the transaction is as it was.
+    /// Refused before anything was sent to the database: the transaction is as it was.
     #[error("event {index} was refused: {problem}")]
     Refused {
         /// Which of the events given, from 0.
@@ -45,23 +53,43 @@ pub enum EnqueueError {
     NotMigrated {
         table: String,
         #[source]
-        source: sqlx::Error,
+        source: Option<DatabaseError>,
     },
+    /// Nothing was written: an event outside the transaction that causes it could be lost, or tell what never happened.
+    #[error(
+        "the session has no open transaction: call `start_transaction` on it before the application's own writes"
+    )]
+    NoTransaction,
+    #[error(
+        "nothing says in which database the outbox is: name it in the address (`mongodb://host/shop`) or before the table (`shop.outbox_events`)"
+    )]
+    NoDatabase,
     #[error("the database refused the event")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] DatabaseError),
 }
 
-/// A database whose transactions can carry events.
-pub trait Database: sqlx::Database {
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl From<sqlx::Error> for EnqueueError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+#[cfg(feature = "mongodb")]
+impl From<::mongodb::error::Error> for EnqueueError {
+    fn from(error: ::mongodb::error::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+/// An open transaction that can carry events: `sqlx::Transaction` of PostgreSQL or SQLite, `mongodb::ClientSession`.
+pub trait Transaction: Send {
     #[doc(hidden)]
     fn insert(
+        &mut self,
         outbox: &Outbox,
-        tx: &mut Transaction<'_, Self>,
         events: &[Event],
-    ) -> impl Future<Output = Result<Vec<Enqueued>, sqlx::Error>> + Send;
-
-    #[doc(hidden)]
-    fn is_missing_table(error: &sqlx::Error) -> bool;
+    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
 }
 
 impl Outbox {
@@ -70,19 +98,15 @@ impl Outbox {
     }
 
     /// Writes one event in `tx`. It is delivered if and only if `tx` commits.
-    pub async fn enqueue<DB: Database>(
-        &self,
-        tx: &mut Transaction<'_, DB>,
-        event: &Event,
-    ) -> Result<Enqueued, EnqueueError> {
+    pub async fn enqueue<T: Transaction>(&self, tx: &mut T, event: &Event) -> Result<Enqueued, EnqueueError> {
         let enqueued = self.enqueue_all(tx, std::slice::from_ref(event)).await?;
         Ok(enqueued[0])
     }
 
     /// Writes many, in the order given, all or (refused) none. Of two with the same id the first counts.
-    pub async fn enqueue_all<DB: Database>(
+    pub async fn enqueue_all<T: Transaction>(
         &self,
-        tx: &mut Transaction<'_, DB>,
+        tx: &mut T,
         events: &[Event],
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         let now = Timestamp::now();
@@ -94,17 +118,20 @@ impl Outbox {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let enqueued = DB::insert(self, tx, events).await.map_err(|source| {
-            if DB::is_missing_table(&source) {
-                EnqueueError::NotMigrated {
-                    table: self.tables.name().to_owned(),
-                    source,
-                }
-            } else {
-                EnqueueError::Database(source)
-            }
-        })?;
+        let enqueued = tx.insert(self, events).await?;
         assert_eq!(enqueued.len(), events.len(), "one answer for each event");
         Ok(enqueued)
+    }
+
+    /// An error of the database's library, in this crate's words.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    fn database_error(&self, missing_table: bool, error: sqlx::Error) -> EnqueueError {
+        match missing_table {
+            true => EnqueueError::NotMigrated {
+                table: self.tables.name().to_owned(),
+                source: Some(error.into()),
+            },
+            false => error.into(),
+        }
     }
 }

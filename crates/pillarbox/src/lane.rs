@@ -3,7 +3,7 @@
 /// How many lanes there are. Stored on every row, so never changed.
 pub const LANES: u16 = 256;
 
-/// The lane of a key where the application computes it (SQLite, memory). PostgreSQL computes its own in a generated
+/// The lane of a key where the application computes it (SQLite, MongoDB, memory). PostgreSQL computes its own in a generated
 /// column, so that a plain `insert` from any language gets one; the two need not agree, as a row never moves between
 /// stores with its lane.
 pub fn lane_of(key: &str) -> u8 {

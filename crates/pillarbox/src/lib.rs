@@ -17,13 +17,13 @@
 //! application's own transaction, [`lane`] which of the lanes its key belongs to, [`table`] where it lies.
 
 pub mod check;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub mod enqueue;
 pub mod event;
 pub mod lane;
 pub mod table;
 
 pub use check::{CheckError, Limits};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
 pub use event::{Event, RetryOverrides};

@@ -45,6 +45,16 @@ impl Tables {
         &self.events
     }
 
+    /// The dead letters' table's name as configured: never for SQL.
+    pub fn dead_name(&self) -> &str {
+        &self.dead
+    }
+
+    /// The name of a table beside the main one (`_parked`, `_lanes`, …): never for SQL.
+    pub fn name_beside(&self, suffix: &str) -> String {
+        format!("{}_{suffix}", self.events)
+    }
+
     /// The main table, quoted for SQL.
     pub fn events(&self) -> String {
         quoted(&self.events)
@@ -57,7 +67,7 @@ impl Tables {
 
     /// A table beside the main one (`_parked`, `_lanes`, …), quoted for SQL.
     pub fn beside(&self, suffix: &str) -> String {
-        quoted(&format!("{}_{suffix}", self.events))
+        quoted(&self.name_beside(suffix))
     }
 
     /// An index's or constraint's name, quoted, without the schema (SQL puts it in its table's).

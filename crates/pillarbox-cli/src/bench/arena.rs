@@ -1,18 +1,18 @@
 //! Where a measurement takes place: tables and a stream of its own, made at the start and dropped at the end.
 
-use std::{io::Write, time::Duration};
+use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
 use pillarbox::table::Tables;
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenSink, OpenStore, SinkOptions},
     engine::Options,
-    sink::{Storage, StreamSpec},
+    sink::{Storage, StreamSpec, TopicSpec},
 };
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use super::database::Database;
+use super::{broker::Broker, database::Database};
 use crate::config::Settings;
 
 pub(super) struct Arena {
@@ -21,6 +21,8 @@ pub(super) struct Arena {
     pub(super) database_options: DatabaseOptions,
     pub(super) sink_options: SinkOptions,
     relay_options: Options,
+    /// The other side by its bare client, where it has one.
+    pub(super) broker: Option<Broker>,
     pub(super) topic: String,
     pub(super) stream: String,
     /// A folder for a database made for this measurement alone.
@@ -57,13 +59,16 @@ impl Arena {
         let stream = format!("PILLARBOX_BENCH_{mark}");
         let mut sink_options = first.options.clone();
         sink_options.streams = vec![stream_spec(&stream, &mark)];
+        let topic = format!("pillarbox-bench.{mark}.event");
+        sink_options.topics = vec![topic_spec(&topic)];
         let arena = Self {
             store,
             database,
             database_options,
             sink_options,
             relay_options: settings.relay.clone(),
-            topic: format!("pillarbox-bench.{mark}.event"),
+            broker: Broker::of(&first.options, &stream, &topic)?,
+            topic,
             stream,
             _folder: folder,
         };
@@ -98,7 +103,7 @@ impl Arena {
             },
             "sinks": { "bench": { "url": self.sink_options.url } },
         });
-        if self.is_nats() {
+        if let Some(Broker::Nats(_)) = self.broker {
             outbox["streams"] = json!([{
                 "name": spec.name,
                 "subjects": spec.subjects,
@@ -121,30 +126,6 @@ impl Arena {
         self.relay_options.batch_events_max * self.relay_options.publishers_max
     }
 
-    pub(super) fn is_nats(&self) -> bool {
-        self.sink_options.url.starts_with("nats:") || self.sink_options.url.starts_with("tls:")
-    }
-
-    /// A bare client of the NATS server, without anything of ours.
-    pub(super) async fn nats(&self) -> Result<async_nats::jetstream::Context> {
-        let url: async_nats::ServerAddr = self.sink_options.url.parse().context("the sink's address")?;
-        Ok(async_nats::jetstream::new(async_nats::connect(url).await?))
-    }
-
-    /// A second stream, so that a yardstick does not mix with what is measured.
-    pub(super) async fn side_stream(&self, name: &str) -> Result<String> {
-        let subject = format!("pillarbox-bench-{}.{}", name, self.stream);
-        self.nats()
-            .await?
-            .create_stream(async_nats::jetstream::stream::Config {
-                name: format!("{}_{}", self.stream, name),
-                subjects: vec![subject.clone()],
-                ..Default::default()
-            })
-            .await?;
-        Ok(subject)
-    }
-
     /// A topic that the sink takes and no stream does.
     pub(super) fn topic_without_stream(&self) -> String {
         format!("pillarbox-bench-poison.{}", self.stream)
@@ -152,16 +133,8 @@ impl Arena {
 
     /// Drops what was made.
     pub(super) async fn close(self) -> Result<()> {
-        if self.is_nats() {
-            let nats = self.nats().await?;
-            for name in [
-                self.stream.clone(),
-                format!("{}_pure", self.stream),
-                format!("{}_naive", self.stream),
-            ] {
-                // A yardstick that was not asked for made no stream.
-                let _ = nats.delete_stream(name).await;
-            }
+        if let Some(broker) = &self.broker {
+            broker.clear().await?;
         }
         self.database.clear_room(&self.database_options.tables).await
     }
@@ -184,6 +157,17 @@ impl ArenaSink {
                 })?;
         }
         Ok(())
+    }
+}
+
+/// Six partitions, as many as a small cluster would have, stamped by the broker when it has them.
+fn topic_spec(name: &str) -> TopicSpec {
+    let stamped = ("message.timestamp.type".to_owned(), "LogAppendTime".to_owned());
+    TopicSpec {
+        name: name.to_owned(),
+        partitions: Some(6),
+        replication: None,
+        settings: BTreeMap::from([stamped]),
     }
 }
 

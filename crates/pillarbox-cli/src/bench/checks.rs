@@ -76,11 +76,11 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     let status = arena.store.admin.status().await.map_err(store_error)?;
     ensure!(status.dead == 0, "{} events died on the way", status.dead);
     context.say("Checking what arrived…");
-    let (receiver, _) = Receiver::open(arena).await?;
+    let (receiver, _) = Receiver::open(arena);
     let check = match receiver {
         // What went to stdout was read as it came.
         Receiver::Stdout(..) => None,
-        receiver => receive::check(receiver, arena, maker.counts()).await?,
+        receiver => receive::check(receiver, maker.counts()).await?,
     };
     let report = Report {
         events: with.events,
@@ -128,10 +128,10 @@ impl Course<'_> {
             "delivering"
         };
         let bar = progress(self.context, name, events);
-        let (mut receiver, lines) = Receiver::open(self.arena).await?;
+        let (mut receiver, lines) = Receiver::open(self.arena);
         // A stream goes on growing, a relay's stdout is its own.
         let (already, total) = match receiver {
-            Receiver::Nats(_) => (self.arrived, self.arrived + events),
+            Receiver::Broker(_) => (self.arrived, self.arrived + events),
             _ => (0, events),
         };
         let began = Instant::now();

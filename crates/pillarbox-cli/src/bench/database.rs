@@ -1,6 +1,9 @@
 //! What only the database itself can tell or do: sizes, HOT updates, a snapshot held open, the plain table of the naive
 //! loop.
 
+#[cfg(feature = "mongodb")]
+mod mongo;
+
 use std::{str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result};
@@ -15,12 +18,16 @@ use sqlx::{
 pub(super) enum Database {
     Postgres(PgPool),
     Sqlite(SqlitePool),
+    #[cfg(feature = "mongodb")]
+    Mongo(mongo::Mongo),
 }
 
 /// An idle transaction that keeps its snapshot until it is dropped.
 pub(super) enum Held {
     Postgres(#[allow(dead_code)] PgConnection),
     Sqlite(#[allow(dead_code)] SqliteConnection),
+    #[cfg(feature = "mongodb")]
+    Mongo(#[allow(dead_code)] mongo::Snapshot),
 }
 
 /// An event of the naive loop's table.
@@ -34,6 +41,10 @@ impl Database {
         if options.url.starts_with("sqlite:") {
             let file = SqliteConnectOptions::from_str(&options.url)?.create_if_missing(true);
             return Ok(Self::Sqlite(SqlitePool::connect_with(file).await?));
+        }
+        #[cfg(feature = "mongodb")]
+        if options.url.starts_with("mongodb") {
+            return Ok(Self::Mongo(mongo::Mongo::connect(&options.url).await?));
         }
         Ok(Self::Postgres(PgPool::connect(&options.url).await?))
     }
@@ -55,10 +66,12 @@ impl Database {
                     .await?;
                 Ok(Held::Sqlite(connection))
             }
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(mongo) => Ok(Held::Mongo(mongo.hold_snapshot().await?)),
         }
     }
 
-    /// A place for the measurement's tables: a schema of its own, or (SQLite) a prefix. Returns the events' table.
+    /// A place for the measurement's tables: a schema or (MongoDB) a database of its own, or (SQLite) a prefix. Returns the events' table.
     pub(super) async fn make_room(&self, mark: &str) -> Result<String> {
         match self {
             Self::Postgres(_) => {
@@ -68,6 +81,8 @@ impl Database {
                 Ok(format!("{mark}.outbox_events"))
             }
             Self::Sqlite(_) => Ok(mark.to_owned()),
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(_) => Ok(format!("{mark}.outbox_events")),
         }
     }
 
@@ -90,6 +105,8 @@ impl Database {
                 }
                 Ok(())
             }
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(mongo) => mongo.clear_room(tables).await,
         }
     }
 
@@ -106,6 +123,8 @@ impl Database {
                 let sql = "select page_count * page_size from pragma_page_count(), pragma_page_size()";
                 Ok(sqlx::query_scalar(sql).fetch_one(pool).await?)
             }
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(mongo) => mongo.bytes(tables).await,
         }
     }
 
@@ -139,6 +158,8 @@ impl Database {
             Self::Sqlite(pool) => {
                 sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await?;
             }
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(_) => anyhow::bail!("MongoDB has no SQL"),
         }
         Ok(())
     }
@@ -148,6 +169,8 @@ impl Database {
         let (id, json, time, now) = match self {
             Self::Postgres(_) => ("uuid", "jsonb", "timestamptz", "clock_timestamp()"),
             Self::Sqlite(_) => ("text", "text", "text", "current_timestamp"),
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(mongo) => return mongo.fill_naive(tables, payloads).await,
         };
         self.execute(&tables.render(&format!(
             "create table {{events_naive}} (id {id} primary key, payload {json} not null,
@@ -167,7 +190,7 @@ impl Database {
         Ok(())
     }
 
-    /// The next 200 that are not processed.
+    /// The next 200 that are not processed; of MongoDB the next one, locked, as the loop there does it.
     pub(super) async fn naive_batch(&self, tables: &Tables) -> Result<Vec<NaiveRow>> {
         let sql = tables.render(
             "select cast(id as text), cast(payload as text) from {events_naive}
@@ -184,6 +207,8 @@ impl Database {
                 let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(pool).await?;
                 rows.iter().map(|row| (row.get(0), row.get(1))).collect()
             }
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(mongo) => mongo.naive_batch(tables).await?,
         };
         Ok(rows
             .into_iter()
@@ -201,6 +226,8 @@ impl Database {
                 "set processed = true, processed_at = current_timestamp where id = $1",
                 id,
             ),
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(mongo) => return mongo.naive_mark(tables, id).await,
         };
         let sql = tables.render("update {events_naive} ") + sql;
         match self {
@@ -218,6 +245,8 @@ impl Database {
                     .await
                     .context("the naive loop's update")?;
             }
+            #[cfg(feature = "mongodb")]
+            Self::Mongo(_) => {}
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     };
     let bytes_before = arena.database.bytes(tables).await?;
     let bar = progress(context, "delivering", total);
-    let (mut receiver, lines) = Receiver::open(arena).await?;
+    let (mut receiver, lines) = Receiver::open(arena);
     let began = Instant::now();
     let mut relays = Relays::start(arena, usize::from(args.shape.relays), lines)?;
     receiver
@@ -78,7 +78,7 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
         .await
         .map_err(|error| anyhow!(error.chain()))?;
     context.say("Checking what arrived…");
-    let check = receive::check(receiver, arena, &counts).await?;
+    let check = receive::check(receiver, &counts).await?;
 
     let after = pure_half(args, arena, &mut yardsticks, context).await?;
     // As many events in each half: the mean of their times.

@@ -59,7 +59,7 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
         false => None,
     };
     let bytes_before = arena.database.bytes(tables).await?;
-    let (mut receiver, lines) = Receiver::open(arena).await?;
+    let (mut receiver, lines) = Receiver::open(arena);
     if matches!(receiver, Receiver::Store) {
         bail!(
             "latency can't be measured at this sink: nothing can be read back from it. Use nats: or stdout:"
@@ -78,7 +78,7 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     let mut times: Histogram<u64> = Histogram::new_with_max(3_600_000_000, 3)?;
     let mut check = Check::new(maker.counts());
     receiver
-        .read_back(arena, |arrival| {
+        .read_back(|arrival| {
             check.saw(arrival.mark);
             let number = arrival.mark.number as usize;
             if number >= warm_up

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     Shape,
     arena::Arena,
+    broker::Broker,
     drain::load,
     events::Maker,
     in_arena,
@@ -103,7 +104,7 @@ pub(super) async fn run(args: &Args, settings: &Settings, context: &Context) -> 
 }
 
 async fn drain(args: &Args, arena: &Arena, context: &Context, poisoned: bool) -> Result<Drained> {
-    if !arena.is_nats() {
+    if !matches!(arena.broker, Some(Broker::Nats(_))) {
         bail!("the events of a poisonous key are those that no stream takes: this needs a nats:// sink");
     }
     let mut maker = args.shape.maker(arena);
@@ -114,7 +115,7 @@ async fn drain(args: &Args, arena: &Arena, context: &Context, poisoned: bool) ->
     let (wanted, poisonous) = wanted(&maker);
     let events: u64 = wanted.iter().map(|&count| u64::from(count)).sum();
 
-    let (mut receiver, lines) = Receiver::open(arena).await?;
+    let (mut receiver, lines) = Receiver::open(arena);
     let began = Instant::now();
     let mut relays = Relays::start(arena, usize::from(args.shape.relays), lines)?;
     receiver.wait_for(arena, events, &mut relays, |_| ()).await?;
@@ -131,7 +132,7 @@ async fn drain(args: &Args, arena: &Arena, context: &Context, poisoned: bool) ->
     if unsettled != poisonous {
         bail!("{poisonous} events are poisonous and {unsettled} are not delivered");
     }
-    let Some(check) = receive::check(receiver, arena, &wanted).await? else {
+    let Some(check) = receive::check(receiver, &wanted).await? else {
         bail!("the stream can't be read back");
     };
     Ok(Drained {

@@ -2,48 +2,41 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result};
-use async_nats::jetstream::{consumer::DeliverPolicy, consumer::pull::OrderedConfig};
-use futures::StreamExt;
+use anyhow::Result;
 use tokio::sync::mpsc;
 
 use super::{
     arena::Arena,
+    broker::{Arrival, Broker},
     events::{Check, Mark},
 };
 
 pub(super) enum Receiver {
-    /// Reads the stream afterwards, with a client that is not ours.
-    Nats(async_nats::jetstream::Context),
+    /// Reads the stream or topic afterwards, with a client that is not ours.
+    Broker(Broker),
     /// Reads the relays' stdout.
     Stdout(mpsc::UnboundedReceiver<String>, Vec<(Mark, SystemTime)>),
     /// Nothing can be read back: only the store tells that all is settled.
     Store,
 }
 
-/// Something that arrived, and when.
-pub(super) struct Arrival {
-    pub(super) mark: Mark,
-    pub(super) at: SystemTime,
-}
-
 impl Receiver {
     /// And where the relays' stdout is to go.
-    pub(super) async fn open(arena: &Arena) -> Result<(Self, Option<mpsc::UnboundedSender<String>>)> {
-        if arena.is_nats() {
-            return Ok((Self::Nats(arena.nats().await?), None));
+    pub(super) fn open(arena: &Arena) -> (Self, Option<mpsc::UnboundedSender<String>>) {
+        if let Some(broker) = &arena.broker {
+            return (Self::Broker(broker.clone()), None);
         }
         if arena.sink_options.url.starts_with("stdout:") {
             let (sender, receiver) = mpsc::unbounded_channel();
-            return Ok((Self::Stdout(receiver, Vec::new()), Some(sender)));
+            return (Self::Stdout(receiver, Vec::new()), Some(sender));
         }
-        Ok((Self::Store, None))
+        (Self::Store, None)
     }
 
     /// How many events have arrived so far, of `total`.
     pub(super) async fn arrived(&mut self, arena: &Arena, total: u64) -> Result<u64> {
         match self {
-            Self::Nats(nats) => Ok(nats.get_stream(&arena.stream).await?.cached_info().state.messages),
+            Self::Broker(broker) => broker.arrived().await,
             Self::Stdout(lines, seen) => {
                 while let Ok(line) = lines.try_recv() {
                     seen.extend(mark_of_line(&line).map(|mark| (mark, SystemTime::now())));
@@ -90,7 +83,7 @@ impl Receiver {
     }
 
     /// Everything that arrived, in its order. `None` when it can't be read back.
-    pub(super) async fn read_back(self, arena: &Arena, mut each: impl FnMut(Arrival)) -> Result<Option<()>> {
+    pub(super) async fn read_back(self, mut each: impl FnMut(Arrival) + Send) -> Result<Option<()>> {
         match self {
             Self::Store => Ok(None),
             Self::Stdout(mut lines, seen) => {
@@ -105,26 +98,7 @@ impl Receiver {
                 }
                 Ok(Some(()))
             }
-            Self::Nats(nats) => {
-                let stream = nats.get_stream(&arena.stream).await?;
-                let total = stream.cached_info().state.messages;
-                let config = OrderedConfig {
-                    deliver_policy: DeliverPolicy::All,
-                    ..Default::default()
-                };
-                let mut messages = stream.create_consumer(config).await?.messages().await?;
-                for _ in 0..total {
-                    let message = messages.next().await.context("the stream ended early")??;
-                    let info = message.info().map_err(|error| anyhow::anyhow!(error))?;
-                    let at = SystemTime::UNIX_EPOCH
-                        + Duration::from_nanos(info.published.unix_timestamp_nanos() as u64);
-                    each(Arrival {
-                        mark: serde_json::from_slice(&message.payload)?,
-                        at,
-                    });
-                }
-                Ok(Some(()))
-            }
+            Self::Broker(broker) => broker.read_back(each).await.map(Some),
         }
     }
 }
@@ -139,10 +113,8 @@ fn mark_of_line(line: &str) -> Option<Mark> {
 }
 
 /// Checks what arrived. `None` when it can't be read back.
-pub(super) async fn check(receiver: Receiver, arena: &Arena, counts: &[u32]) -> Result<Option<Check>> {
+pub(super) async fn check(receiver: Receiver, counts: &[u32]) -> Result<Option<Check>> {
     let mut check = Check::new(counts);
-    let read = receiver
-        .read_back(arena, |arrival| check.saw(arrival.mark))
-        .await?;
+    let read = receiver.read_back(|arrival| check.saw(arrival.mark)).await?;
     Ok(read.map(|()| check))
 }

@@ -1,48 +1,29 @@
 //! What the measurement is held against, in the same run on the same machine: the bare client, and the loop that one
 //! writes by hand.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use anyhow::{Result, anyhow};
-use async_nats::{HeaderMap, jetstream::context::PublishAckFuture};
 use jiff::Timestamp;
 use pillarbox::{Event, lane::lane_of};
 use pillarbox_relay::{
     StoredEvent,
-    sink::{Outcome, Outgoing, nats::headers::headers},
+    sink::{Outcome, Outgoing},
 };
 
 use super::{arena::Arena, events::Maker};
 
 /// Events per second of the bare client, publishing events that it has in memory, with the same headers and as many of
-/// them unacknowledged at once as the relay has. (Four times as many made it a tenth faster, and the relay no faster.)
+/// them unacknowledged at once as the relay has. (With NATS, four times as many made it a tenth faster, and the relay no
+/// faster.)
 pub(super) async fn pure(arena: &Arena, maker: &mut Maker, count: usize) -> Result<f64> {
     let events = maker.take(count);
-    if !arena.is_nats() {
+    let Some(broker) = &arena.broker else {
         return pure_sink(arena, events).await;
-    }
-    let subject = arena.side_stream("pure").await?;
-    let nats = arena.nats().await?;
-    let in_flight_max = arena.in_flight_max();
-    let began = Instant::now();
-    let mut waiting: VecDeque<PublishAckFuture> = VecDeque::with_capacity(in_flight_max);
-    for event in events {
-        if waiting.len() == in_flight_max
-            && let Some(oldest) = waiting.pop_front()
-        {
-            oldest.await?;
-        }
-        let payload = event.payload.clone();
-        let headers = headers(&outgoing(event)).map_err(|error| anyhow!(error))?;
-        waiting.push_back(
-            nats.publish_with_headers(subject.clone(), headers, payload)
-                .await?,
-        );
-    }
-    for last in waiting {
-        last.await?;
-    }
-    Ok(count as f64 / began.elapsed().as_secs_f64())
+    };
+    let events = events.into_iter().map(outgoing).collect();
+    let seconds = broker.pure(events, arena.in_flight_max()).await?;
+    Ok(count as f64 / seconds)
 }
 
 /// The same for a sink without a client of its own: the sink alone, without a store.
@@ -64,7 +45,7 @@ async fn pure_sink(arena: &Arena, events: Vec<Event>) -> Result<f64> {
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Events per second of the hand-written loop: fetch 200, publish one, mark one.
+/// Events per second of the hand-written loop: fetch 200 (MongoDB: find and lock one), publish one, mark one.
 pub(super) async fn naive(arena: &Arena, maker: &mut Maker, count: usize) -> Result<f64> {
     let tables = &arena.database_options.tables;
     let payloads: Vec<String> = maker
@@ -73,21 +54,16 @@ pub(super) async fn naive(arena: &Arena, maker: &mut Maker, count: usize) -> Res
         .map(|event| String::from_utf8_lossy(&event.payload).into_owned())
         .collect();
     arena.database.fill_naive(tables, &payloads).await?;
-    let nats = if arena.is_nats() {
-        Some((arena.nats().await?, arena.side_stream("naive").await?))
-    } else {
-        None
+    let broker = match &arena.broker {
+        Some(broker) => Some(broker.one_by_one().await?),
+        None => None,
     };
     let began = Instant::now();
     let mut done = 0;
     while done < count {
         for row in arena.database.naive_batch(tables).await? {
-            if let Some((nats, subject)) = &nats {
-                let mut headers = HeaderMap::new();
-                headers.insert("Nats-Msg-Id", row.id.as_str());
-                nats.publish_with_headers(subject.clone(), headers, row.payload.into())
-                    .await?
-                    .await?;
+            if let Some(broker) = &broker {
+                broker.publish(&row.id, &row.id, row.payload).await?;
             }
             arena.database.naive_mark(tables, &row.id).await?;
             done += 1;

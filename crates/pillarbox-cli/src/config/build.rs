@@ -20,7 +20,7 @@ use url::Url;
 use self::{notices::NoticeSettings, validation::CheckSettings};
 use super::{Loaded, schema, show::word, unknown::nearest};
 
-const STORES: &[&str] = &["postgres", "postgresql", "sqlite"];
+const STORES: &[&str] = &["postgres", "postgresql", "mongodb", "mongodb+srv", "sqlite"];
 
 /// What the commands work with.
 #[derive(Clone)]
@@ -156,7 +156,7 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
     if let Err(problem) = scheme(&database.url, STORES) {
         problems.push((
             key("url"),
-            format!("{problem}. Use postgres://user@host/database or sqlite:path"),
+            format!("{problem}. Use postgres://user@host/database, mongodb://host/database or sqlite:path"),
         ));
     }
     if database.pooler && database.notify == Some(true) {
@@ -212,8 +212,12 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
 /// Whether an address is one of these kinds and can be read. The message never shows the address: it may hold a password.
 fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     // What stands before a colon and is no scheme may be a user, or a token.
-    let is_scheme =
-        |text: &str| text.len() <= 20 && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+    let is_scheme = |text: &str| {
+        text.len() <= 20
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || matches!(b, b'-' | b'+'))
+    };
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         return Err("this is no address: there is no `scheme:` in front".into());
     };
@@ -224,7 +228,7 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     }
     if rest.starts_with("//") && !scheme.starts_with("sqlite") {
         let servers = match scheme {
-            "nats" | "tls" | "kafka" => servers(url),
+            "nats" | "tls" | "kafka" | "mongodb" => servers(url),
             _ => vec![url.to_owned()],
         };
         for server in &servers {
@@ -235,7 +239,7 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
                 return Err("the address has no host".into());
             }
         }
-    } else if matches!(scheme, "postgres" | "postgresql" | "nats" | "tls" | "kafka") {
+    } else if !matches!(scheme, "sqlite" | "http-stream" | "stdout" | "null") {
         return Err(format!("`{scheme}:` is followed by `//` and a host"));
     }
     Ok(())

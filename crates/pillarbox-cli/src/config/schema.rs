@@ -44,7 +44,7 @@ pub(crate) struct Outbox {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Database {
-    /// `postgres://user@host/database` or `sqlite:path`.
+    /// `postgres://user@host/database`, `mongodb://host/database` or `sqlite:path`.
     pub url: String,
     /// The outbox's table, optionally after a schema and a dot.
     pub table_name: String,

@@ -22,6 +22,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rdkafka::ClientConfig;
 
 use self::{
     address::Address,
@@ -36,6 +37,18 @@ use crate::connect::SinkOptions;
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Requests are made smaller down to this.
 const BATCH_BYTES_MIN: u32 = 1_000;
+
+/// The client's settings for a producer as this sink has it, and for any other client of these brokers: for measuring
+/// against.
+pub fn client_settings(options: &SinkOptions) -> Result<(ClientConfig, ClientConfig), SinkError> {
+    let address = Address::parse(&options.url)?;
+    let role = Role::Batches { bytes: BATCH_BYTES };
+    let timeout = options.publish_timeout;
+    Ok((
+        producer::config(&address, role, timeout),
+        producer::connection(&address, timeout),
+    ))
+}
 
 pub struct KafkaSink {
     address: Address,

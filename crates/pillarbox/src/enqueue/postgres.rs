@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
 use uuid::Uuid;
 
-use super::{Database, Enqueued, Outbox};
+use super::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction};
 use crate::{event::Event, table::Tables};
 
 /// Events in one statement. More need several, and no more memory than that.
@@ -18,16 +18,14 @@ pub fn channel(tables: &Tables) -> String {
     format!("pillarbox:{}", tables.name())
 }
 
-impl Database for Postgres {
-    async fn insert(
-        outbox: &Outbox,
-        tx: &mut Transaction<'_, Self>,
-        events: &[Event],
-    ) -> Result<Vec<Enqueued>, sqlx::Error> {
+impl OpenTransaction for Transaction<'_, Postgres> {
+    async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let sql = outbox.tables.render(include_str!("postgres/insert.sql"));
         let mut enqueued = Vec::with_capacity(events.len());
         for events in events.chunks(STATEMENT_EVENTS_MAX) {
-            let mut new = insert(outbox, tx, &sql, events).await?;
+            let mut new = insert(outbox, self, &sql, events)
+                .await
+                .map_err(|error| outbox.database_error(is_missing_table(&error), error))?;
             enqueued.extend(events.iter().map(|event| {
                 // Taken out: of two with one id, the first was written.
                 if new.remove(&event.id) {
@@ -39,10 +37,10 @@ impl Database for Postgres {
         }
         Ok(enqueued)
     }
+}
 
-    fn is_missing_table(error: &sqlx::Error) -> bool {
-        matches!(error, sqlx::Error::Database(refusal) if refusal.code().is_some_and(|c| c == "42P01" || c == "3F000"))
-    }
+fn is_missing_table(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(refusal) if refusal.code().is_some_and(|c| c == "42P01" || c == "3F000"))
 }
 
 /// Writes some events and says which of them were new.

@@ -7,58 +7,64 @@
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, SqlSafeStr, Sqlite, Transaction};
 
-use super::{Database, Enqueued, Outbox};
+use super::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction};
 use crate::{event::Event, lane::lane_of};
 
 const INSERT: &str = include_str!("sqlite.sql");
 
-impl Database for Sqlite {
-    async fn insert(
-        outbox: &Outbox,
-        tx: &mut Transaction<'_, Self>,
-        events: &[Event],
-    ) -> Result<Vec<Enqueued>, sqlx::Error> {
-        let insert = AssertSqlSafe(outbox.tables.render(INSERT)).into_sql_str();
-        let now = Timestamp::now().as_microsecond();
-        let mut enqueued = Vec::with_capacity(events.len());
-        for event in events {
-            let encode = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Encode(error);
-            let headers = serde_json::to_string(&event.headers).map_err(|e| encode(e.into()))?;
-            let payload = std::str::from_utf8(&event.payload).map_err(|e| encode(e.into()))?;
-            let done = sqlx::query::<Sqlite>(insert.clone())
-                .bind(i64::from(lane_of(event.key())))
-                .bind(event.id.to_string())
-                .bind(&event.topic)
-                .bind(&event.stream)
-                .bind(&event.event_type)
-                .bind(event.schema_version)
-                .bind(&event.aggregate_type)
-                .bind(&event.aggregate_id)
-                .bind(event.aggregate_version)
-                .bind(&event.partition_key)
-                .bind(&event.project_id)
-                .bind(&event.user_id)
-                .bind(now)
-                .bind(event.available_at.map(|at| at.as_microsecond()))
-                .bind(event.retry.max_attempts)
-                .bind(event.retry.base_delay_ms)
-                .bind(event.retry.max_delay_ms)
-                .bind(event.retry.backoff_multiplier)
-                .bind(headers)
-                .bind(payload)
-                .execute(&mut **tx)
-                .await?;
-            enqueued.push(match done.rows_affected() {
-                0 => Enqueued::Duplicate,
-                _ => Enqueued::New,
-            });
-        }
-        Ok(enqueued)
+impl OpenTransaction for Transaction<'_, Sqlite> {
+    async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        insert(self, outbox, events)
+            .await
+            .map_err(|error| outbox.database_error(is_missing_table(&error), error))
     }
+}
 
-    fn is_missing_table(error: &sqlx::Error) -> bool {
-        error
-            .as_database_error()
-            .is_some_and(|error| error.message().starts_with("no such table"))
+async fn insert(
+    tx: &mut Transaction<'_, Sqlite>,
+    outbox: &Outbox,
+    events: &[Event],
+) -> Result<Vec<Enqueued>, sqlx::Error> {
+    let insert = AssertSqlSafe(outbox.tables.render(INSERT)).into_sql_str();
+    let now = Timestamp::now().as_microsecond();
+    let mut enqueued = Vec::with_capacity(events.len());
+    for event in events {
+        let encode = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Encode(error);
+        let headers = serde_json::to_string(&event.headers).map_err(|e| encode(e.into()))?;
+        let payload = std::str::from_utf8(&event.payload).map_err(|e| encode(e.into()))?;
+        let done = sqlx::query::<Sqlite>(insert.clone())
+            .bind(i64::from(lane_of(event.key())))
+            .bind(event.id.to_string())
+            .bind(&event.topic)
+            .bind(&event.stream)
+            .bind(&event.event_type)
+            .bind(event.schema_version)
+            .bind(&event.aggregate_type)
+            .bind(&event.aggregate_id)
+            .bind(event.aggregate_version)
+            .bind(&event.partition_key)
+            .bind(&event.project_id)
+            .bind(&event.user_id)
+            .bind(now)
+            .bind(event.available_at.map(|at| at.as_microsecond()))
+            .bind(event.retry.max_attempts)
+            .bind(event.retry.base_delay_ms)
+            .bind(event.retry.max_delay_ms)
+            .bind(event.retry.backoff_multiplier)
+            .bind(headers)
+            .bind(payload)
+            .execute(&mut **tx)
+            .await?;
+        enqueued.push(match done.rows_affected() {
+            0 => Enqueued::Duplicate,
+            _ => Enqueued::New,
+        });
     }
+    Ok(enqueued)
+}
+
+fn is_missing_table(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| error.message().starts_with("no such table"))
 }

@@ -344,7 +344,7 @@ pub(super) fn connection(address: &Address, timeout: Duration) -> ClientConfig {
     config
 }
 
-fn config(address: &Address, role: Role, timeout: Duration) -> ClientConfig {
+pub(super) fn config(address: &Address, role: Role, timeout: Duration) -> ClientConfig {
     let mut config = connection(address, timeout);
     let patience = timeout
         .clamp(Duration::from_secs(1), Duration::from_secs(900))

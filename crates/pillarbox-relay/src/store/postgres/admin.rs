@@ -70,9 +70,10 @@ impl Admin for PostgresStore {
             .await
             .map_err(|error| match error {
                 // An outage is the store's to explain; a refusal is the event's.
-                pillarbox::EnqueueError::Database(error) => {
-                    AdminEnqueueError::Store(self.connection.explain(error))
-                }
+                pillarbox::EnqueueError::Database(error) => match error.downcast::<sqlx::Error>() {
+                    Ok(error) => AdminEnqueueError::Store(self.connection.explain(*error)),
+                    Err(error) => AdminEnqueueError::Refused(pillarbox::EnqueueError::Database(error)),
+                },
                 error => AdminEnqueueError::Refused(error),
             })?;
         self.connection.commit(tx).await?;

@@ -151,7 +151,10 @@ impl Admin for SqliteStore {
         at.counted(events.len() as u64);
         let enqueued = match outbox.enqueue_all(&mut tx, events).await {
             Ok(enqueued) => enqueued,
-            Err(EnqueueError::Database(error)) => return Err(at.error(error).into()),
+            Err(EnqueueError::Database(error)) => match error.downcast::<sqlx::Error>() {
+                Ok(error) => return Err(at.error(*error).into()),
+                Err(error) => return Err(EnqueueError::Database(error).into()),
+            },
             Err(error) => return Err(error.into()),
         };
         at.commit(tx).await?;

@@ -1,0 +1,241 @@
+//! Kafka, by a producer of the client library with the settings that the sink gives its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use pillarbox_relay::{
+    connect::SinkOptions,
+    envelope::{self, Dialect},
+    sink::{Outgoing, kafka},
+};
+use rdkafka::{
+    ClientConfig, ClientContext, Message as _, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{DeliveryResult, Header, OwnedHeaders},
+    producer::{BaseRecord, FutureProducer, FutureRecord, Producer, ProducerContext, ThreadedProducer},
+};
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use super::Arrival;
+
+/// Of each topic that is made here, as many as what is measured has.
+const PARTITIONS: i32 = 6;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+pub(in crate::bench) struct Kafka {
+    /// Of a producer as the sink has it.
+    producer: ClientConfig,
+    /// Of any other client.
+    connection: ClientConfig,
+    topic: String,
+    /// Asks how far the topic is; made once, as it takes a while to be connected.
+    watch: Arc<BaseConsumer>,
+}
+
+pub(in crate::bench) struct OneByOne {
+    producer: FutureProducer,
+    topic: String,
+}
+
+/// Counts what was delivered, and makes room for more.
+struct Reports {
+    room: Arc<Semaphore>,
+    failed: Arc<AtomicU64>,
+}
+
+impl ClientContext for Reports {}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if result.is_err() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.room.add_permits(1);
+    }
+}
+
+impl Kafka {
+    pub(super) fn new(options: &SinkOptions, topic: &str) -> Result<Self> {
+        let (mut producer, mut connection) =
+            kafka::client_settings(options).map_err(|error| anyhow!(error))?;
+        // What is wrong shows in the results; the rest is talk.
+        producer.set_log_level(RDKafkaLogLevel::Critical);
+        connection.set_log_level(RDKafkaLogLevel::Critical);
+        let mut config = connection.clone();
+        config
+            .set("group.id", "pillarbox-bench")
+            .set("enable.auto.commit", "false");
+        Ok(Self {
+            producer,
+            connection,
+            topic: topic.to_owned(),
+            watch: Arc::new(config.create()?),
+        })
+    }
+
+    /// A second topic, so that a yardstick does not mix with what is measured.
+    async fn side_topic(&self, name: &str) -> Result<String> {
+        let topic = format!("{}-{name}", self.topic);
+        let admin: AdminClient<DefaultClientContext> = self.connection.create()?;
+        let new = NewTopic::new(&topic, PARTITIONS, TopicReplication::Fixed(1));
+        let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+        for made in admin.create_topics([&new], &options).await? {
+            match made {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((topic, error)) => bail!("can't make the topic {topic}: {error}"),
+            }
+        }
+        Ok(topic)
+    }
+
+    pub(super) async fn arrived(&self) -> Result<u64> {
+        let (watch, topic) = (self.watch.clone(), self.topic.clone());
+        spawn_blocking(move || {
+            let ends = ends(&watch, &topic)?;
+            Ok(ends
+                .iter()
+                .map(|(_, low, high)| (high - low).unsigned_abs())
+                .sum())
+        })
+        .await?
+    }
+
+    pub(super) async fn read_back(&self, mut each: impl FnMut(Arrival) + Send) -> Result<()> {
+        let (sender, mut arrivals) = tokio::sync::mpsc::channel(1_000);
+        let this = self.clone();
+        let reading = spawn_blocking(move || this.read(|arrival| sender.blocking_send(arrival).is_ok()));
+        while let Some(arrival) = arrivals.recv().await {
+            each(arrival);
+        }
+        reading.await?
+    }
+
+    /// Every partition to its end. A key's events are in one of them.
+    fn read(&self, mut each: impl FnMut(Arrival) -> bool) -> Result<()> {
+        let ends = ends(&self.watch, &self.topic)?;
+        let mut left: u64 = ends
+            .iter()
+            .map(|(_, low, high)| (high - low).unsigned_abs())
+            .sum();
+        let mut partitions = TopicPartitionList::new();
+        for (partition, _, _) in &ends {
+            partitions.add_partition_offset(&self.topic, *partition, Offset::Beginning)?;
+        }
+        self.watch.assign(&partitions)?;
+        while left > 0 {
+            let message = self.watch.poll(PATIENCE).context("the topic ended early")??;
+            let millis = message.timestamp().to_millis().unwrap_or_default();
+            let arrival = Arrival {
+                mark: serde_json::from_slice(message.payload().unwrap_or_default())?,
+                at: SystemTime::UNIX_EPOCH + Duration::from_millis(millis.unsigned_abs()),
+            };
+            if !each(arrival) {
+                break;
+            }
+            left -= 1;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64> {
+        let topic = self.side_topic("pure").await?;
+        let room = Arc::new(Semaphore::new(in_flight_max));
+        let failed = Arc::new(AtomicU64::new(0));
+        let reports = Reports {
+            room: room.clone(),
+            failed: failed.clone(),
+        };
+        let producer: ThreadedProducer<Reports> = self.producer.create_with_context(reports)?;
+        // A producer's first message waits for its connection and its id.
+        producer.client().fetch_metadata(Some(&topic), PATIENCE)?;
+        let began = Instant::now();
+        for outgoing in &events {
+            room.acquire().await?.forget();
+            let message = envelope::message(outgoing, Dialect::Kafka).map_err(|error| anyhow!(error))?;
+            let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
+            for (name, value) in &message.headers {
+                headers = headers.insert(Header {
+                    key: name,
+                    value: Some(value.as_bytes()),
+                });
+            }
+            let record = BaseRecord::to(&topic)
+                .key(message.key)
+                .payload(&message.body[..])
+                .headers(headers);
+            producer.send(record).map_err(|(error, _)| error)?;
+        }
+        let all = u32::try_from(in_flight_max)?;
+        tokio::time::timeout(PATIENCE, room.acquire_many(all))
+            .await
+            .context("the bare client has no word on its last events")??
+            .forget();
+        match failed.load(Ordering::Relaxed) {
+            0 => Ok(began.elapsed().as_secs_f64()),
+            failed => bail!("{failed} events of the bare client failed"),
+        }
+    }
+
+    pub(super) async fn one_by_one(&self) -> Result<OneByOne> {
+        let mut config = self.producer.clone();
+        // Whoever waits for each event has nothing to gain by gathering them.
+        config.set("linger.ms", "0");
+        Ok(OneByOne {
+            topic: self.side_topic("naive").await?,
+            producer: config.create()?,
+        })
+    }
+
+    pub(super) async fn clear(&self) -> Result<()> {
+        let admin: AdminClient<DefaultClientContext> = self.connection.create()?;
+        let names = [
+            self.topic.clone(),
+            format!("{}-pure", self.topic),
+            format!("{}-naive", self.topic),
+        ];
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        // A yardstick that was not asked for made no topic.
+        admin.delete_topics(&names, &AdminOptions::new()).await?;
+        Ok(())
+    }
+}
+
+impl OneByOne {
+    pub(super) async fn publish(&self, id: &str, key: &str, payload: String) -> Result<()> {
+        let headers = OwnedHeaders::new().insert(Header {
+            key: "id",
+            value: Some(id),
+        });
+        let record = FutureRecord::to(&self.topic)
+            .key(key)
+            .payload(&payload)
+            .headers(headers);
+        let sent = self.producer.send(record, PATIENCE).await;
+        sent.map(drop).map_err(|(error, _)| error.into())
+    }
+}
+
+/// Each partition with its first and its next offset.
+fn ends(client: &BaseConsumer, topic: &str) -> Result<Vec<(i32, i64, i64)>, KafkaError> {
+    let metadata = client.fetch_metadata(Some(topic), PATIENCE)?;
+    let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+    partitions
+        .map(|partition| {
+            let (low, high) = client.fetch_watermarks(topic, partition.id(), PATIENCE)?;
+            Ok((partition.id(), low, high))
+        })
+        .collect()
+}

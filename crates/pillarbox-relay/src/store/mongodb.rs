@@ -1,0 +1,128 @@
+//! MongoDB: the outbox as collections of a replica set, written in the application's own session.
+//!
+//! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
+//! [`lanes`] shares the work among relays, [`wake`] wakes them, [`schema`] makes the collections, [`admin`] and [`dead`]
+//! answer people. [`connection`] and [`transaction`] are what they stand on.
+
+mod admin;
+mod after_death;
+mod connection;
+mod dead;
+mod decided;
+mod discover;
+mod document;
+mod error;
+mod field;
+mod json;
+mod keys;
+mod lanes;
+mod notices;
+mod park;
+mod reprocess;
+mod schema;
+mod settle;
+mod transaction;
+mod versions;
+mod wake;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use self::{connection::Connection, discover::MongoReader, lanes::Leases, wake::Wakening};
+use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
+use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
+
+/// An outbox in MongoDB 5.0 or newer.
+pub struct MongoStore {
+    connection: Arc<Connection>,
+    leases: Leases,
+    wakening: Wakening,
+}
+
+impl MongoStore {
+    /// Does not connect yet.
+    pub fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        Ok(Self {
+            connection: Arc::new(Connection::open(options)?),
+            leases: Leases::default(),
+            wakening: Wakening::new(options.notify),
+        })
+    }
+}
+
+#[async_trait]
+impl Store for MongoStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            notify: self.wakening.listens(),
+            shared: true,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        schema::check(&self.connection).await
+    }
+
+    async fn heartbeat(
+        &self,
+        relay: RelayId,
+        name: &str,
+        ttl: Duration,
+        held: &[HeldLane],
+    ) -> Result<Census, StoreError> {
+        lanes::heartbeat(&self.connection, &self.leases, relay, name, ttl, held).await
+    }
+
+    async fn take_lanes(
+        &self,
+        relay: RelayId,
+        count: usize,
+        ttl: Duration,
+    ) -> Result<Vec<HeldLane>, StoreError> {
+        lanes::take(&self.connection, &self.leases, relay, count, ttl).await
+    }
+
+    async fn release_lanes(&self, relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
+        lanes::release(&self.connection, &self.leases, relay, lanes).await
+    }
+
+    async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
+        lanes::leave(&self.connection, &self.leases, relay).await
+    }
+
+    fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
+        Box::new(MongoReader::new(self.connection.clone(), lanes))
+    }
+
+    async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+        settle::settle(&self.connection, &self.leases, held, settlement).await
+    }
+
+    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+        park::due(&self.connection, held, limit).await
+    }
+
+    async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
+        park::blocked_keys(&self.connection, lanes).await
+    }
+
+    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
+        self.wakening.set_asleep(&self.connection, asleep).await;
+        Ok(())
+    }
+
+    async fn wait(&self, at_most: Duration) {
+        self.wakening.wait(at_most).await;
+    }
+
+    fn statements(&self) -> u64 {
+        self.connection.count()
+    }
+}
+
+/// A duration as pipelines take it, at most a century.
+fn milliseconds(duration: Duration) -> i64 {
+    const CENTURY: u128 = 100 * 366 * 86_400 * 1_000;
+    i64::try_from(duration.as_millis().min(CENTURY)).unwrap_or(i64::MAX)
+}

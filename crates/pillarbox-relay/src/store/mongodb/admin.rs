@@ -1,0 +1,187 @@
+//! What people ask: how it stands, an event by hand.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mongodb::bson::{DateTime, Document, RawDocumentBuf, Timestamp, doc};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
+
+use super::{
+    MongoStore,
+    connection::Collections,
+    document,
+    error::Trouble,
+    field, schema,
+    transaction::{Tx, Work},
+};
+use crate::{
+    event::Seq,
+    store::{
+        Admin, PageLimit, StoreError,
+        admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+    },
+};
+
+/// What an event may have beside its payload to be listed among the latest.
+const RECENT_REST_BYTES_MAX: usize = 64 * 1024;
+
+#[async_trait]
+impl Admin for MongoStore {
+    fn migration_sql(&self) -> String {
+        schema::script(&self.connection.tables)
+    }
+
+    async fn migrate(&self) -> Result<Vec<String>, StoreError> {
+        schema::migrate(&self.connection).await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        let at = self.connection.collections().await?;
+        let now = self.connection.now().await?;
+        let mut status = StoreStatus::default();
+        let mut oldest: Option<DateTime> = None;
+        for waiting in self.waiting(at).await? {
+            let count = field::count(&waiting, "n");
+            let state = field::text(&waiting, "_id");
+            match state.as_str() {
+                "failed" => status.failed = count,
+                "held" => status.held = count,
+                "delayed" => status.delayed = count,
+                // Claimed for its first try, or for another one: nobody knows yet.
+                _ => status.pending += count,
+            }
+            let first = waiting.get_datetime("oldest").ok().copied();
+            if let Some(first) = first.filter(|_| state != "delayed") {
+                oldest = Some(oldest.map_or(first, |oldest| oldest.min(first)));
+            }
+        }
+        let open = doc! { "state": "open" };
+        status.dead = self.connection.run(at.dead.count_documents(open)).await?;
+        status.oldest_age = oldest.map(|oldest| since(oldest, now));
+        self.relays(at, now, &mut status).await?;
+        Ok(status)
+    }
+
+    async fn low_mark(&self) -> Result<Seq, StoreError> {
+        let at = self.connection.collections().await?;
+        let lowest = at.lanes.find_one(doc! {}).sort(doc! { "low_mark": 1 });
+        let lowest = self.connection.run(lowest).await?;
+        Ok(lowest.map_or(0, |lane| field::number(&lane, "low_mark")))
+    }
+
+    /// The index on seq serves it, from its end. What is too large is not sent.
+    async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let at = self.connection.collections().await?;
+        let bytes = (RECENT_PAYLOAD_BYTES_MAX + RECENT_REST_BYTES_MAX) as i64;
+        let latest = [
+            doc! { "$match": { "seq": { "$gt": Timestamp { time: 0, increment: 0 } } } },
+            doc! { "$sort": { "seq": -1 } },
+            doc! { "$limit": i64::try_from(count).unwrap_or(i64::MAX) },
+            doc! { "$match": { "$expr": { "$lte": [{ "$bsonSize": "$$ROOT" }, bytes] } } },
+        ];
+        let latest = at.events.aggregate(latest).with_type::<RawDocumentBuf>();
+        let limit = PageLimit {
+            events: count,
+            bytes: usize::MAX,
+            payload_bytes_max: RECENT_PAYLOAD_BYTES_MAX,
+        };
+        let latest = self.connection.all(latest).await?;
+        let readable = latest.iter().rev().filter_map(|found| {
+            let event = document::event(found, limit).ok()?;
+            let status = found.get_str("status").unwrap_or("pending").to_owned();
+            Some(Recent { event, status })
+        });
+        Ok(readable.collect())
+    }
+
+    async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
+        let outbox = Outbox::new(self.connection.tables.clone(), limits.clone());
+        let enqueue = Enqueue { outbox, events };
+        self.connection
+            .transaction(&enqueue)
+            .await?
+            .map_err(AdminEnqueueError::Refused)
+    }
+}
+
+impl MongoStore {
+    /// How many wait, and since when, by their state. The index on (status, created_at) has everything that is asked for,
+    /// so it costs what is unsettled, and no event is read. What stands for a time and is none has no age.
+    async fn waiting(&self, at: &Collections) -> Result<Vec<Document>, StoreError> {
+        let is_date = doc! { "$eq": [{ "$type": "$created_at" }, "date"] };
+        let by_status = [
+            doc! { "$match": { "status": { "$in": ["pending", "processing", "failed", "held", "delayed"] } } },
+            doc! { "$group": {
+                "_id": "$status",
+                "n": { "$sum": 1 },
+                "oldest": { "$min": { "$cond": [is_date, "$created_at", null] } },
+            } },
+        ];
+        self.connection.all(at.events.aggregate(by_status)).await
+    }
+
+    /// Who lives, and who holds what. A few documents, and 256.
+    async fn relays(
+        &self,
+        at: &Collections,
+        now: DateTime,
+        status: &mut StoreStatus,
+    ) -> Result<(), StoreError> {
+        let held = [
+            doc! { "$match": { "owner": { "$ne": null }, "lease_until": { "$gt": now } } },
+            doc! { "$group": { "_id": "$owner", "n": { "$sum": 1 } } },
+        ];
+        let held: Vec<Document> = self.connection.all(at.lanes.aggregate(held)).await?;
+        let lanes = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
+        status.lanes_held = lanes(held.iter().map(|held| field::count(held, "n")).sum());
+        let living = at.relays.find(doc! { "expires_at": { "$gt": now } });
+        let living: Vec<Document> = self.connection.all(living.sort(doc! { "_id": 1 })).await?;
+        let relay = |relay: &Document| {
+            let held = held.iter().find(|held| held.get("_id") == relay.get("_id"));
+            RelayStatus {
+                id: field::id(relay, "_id").unwrap_or_default(),
+                name: field::text(relay, "name"),
+                lanes: held.map_or(0, |held| lanes(field::count(held, "n"))),
+                last_seen: relay
+                    .get_datetime("seen_at")
+                    .map_or(Duration::ZERO, |at| since(*at, now)),
+            }
+        };
+        status.relays = living.iter().map(relay).collect();
+        Ok(())
+    }
+}
+
+/// In a transaction of its own.
+struct Enqueue<'a> {
+    outbox: Outbox,
+    events: &'a [Event],
+}
+
+#[async_trait]
+impl Work for Enqueue<'_> {
+    /// A refusal has written nothing, so there is nothing to roll back.
+    type Done = Result<Vec<Enqueued>, EnqueueError>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, Trouble> {
+        tx.counted(2);
+        match self.outbox.enqueue_all(&mut tx.session, self.events).await {
+            // An outage is the store's to explain; a refusal is the event's.
+            Err(EnqueueError::Database(error)) => Err(match error.downcast::<mongodb::error::Error>() {
+                Ok(error) => Trouble::Driver(*error),
+                Err(error) => {
+                    StoreError::new(crate::store::StoreErrorKind::Refused, error.to_string()).into()
+                }
+            }),
+            enqueued => Ok(enqueued),
+        }
+    }
+}
+
+fn since(at: DateTime, now: DateTime) -> Duration {
+    let millis = now.timestamp_millis().saturating_sub(at.timestamp_millis());
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}

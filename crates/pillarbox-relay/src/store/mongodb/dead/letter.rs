@@ -1,0 +1,78 @@
+//! A dead letter as it is stored.
+
+use mongodb::bson::{Bson, Document, doc};
+use uuid::Uuid;
+
+use super::super::{document, field};
+use crate::{
+    dead::{DeadLetter, DeadState, Failure, Recovery, RecoveryAction},
+    event::Seq,
+    settlement::DeadReason,
+};
+
+pub(super) fn letter(found: &Document) -> DeadLetter {
+    DeadLetter {
+        id: id(found),
+        seq: field::seq(found, "_id"),
+        topic: field::text(found, "topic"),
+        key: field::text(found, "key"),
+        event_type: field::text(found, "event_type"),
+        reason: DeadReason::from_stored(&field::text(found, "reason")),
+        error: field::text(found, "error"),
+        attempts: u32::try_from(field::number(found, "attempts")).unwrap_or_default(),
+        sink: field::optional_text(found, "sink"),
+        relay: field::text(found, "relay"),
+        fingerprint: field::text(found, "fingerprint"),
+        died_at: field::time(found, "died_at"),
+        state: DeadState::from_stored(&field::text(found, "state")),
+        blocks_key: found
+            .get_array("blocking")
+            .is_ok_and(|blocking| !blocking.is_empty()),
+    }
+}
+
+/// The event's; where that is no UUID as they are written, one that holds the seq: people can still take hold of the
+/// letter.
+pub(in super::super) fn id(found: &Document) -> Uuid {
+    let (text, seq) = (field::text(found, "event_id"), field::seq(found, "_id"));
+    let id = field::id(found, "event_id").filter(|id| id.to_string() == text);
+    id.unwrap_or(Uuid::from_u64_pair(0, seq.unsigned_abs()))
+}
+
+/// The letters with these [`id`]s.
+pub(super) fn with_ids(ids: &[Uuid]) -> Document {
+    let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+    let seqs = ids
+        .iter()
+        .map(|id| id.as_u64_pair())
+        .filter(|(high, _)| *high == 0);
+    let seqs = document::timestamps(seqs.filter_map(|(_, low)| Seq::try_from(low).ok()));
+    let by_text = doc! { "event_id": { "$in": texts } };
+    match seqs.is_empty() {
+        true => by_text,
+        false => doc! { "$or": [by_text, { "_id": { "$in": seqs } }] },
+    }
+}
+
+pub(super) fn failures(found: &Document) -> Vec<Failure> {
+    let stored = found.get_array("failures").map(Vec::as_slice).unwrap_or_default();
+    let stored = stored.iter().filter_map(Bson::as_document);
+    stored
+        .map(|failure| Failure {
+            at: field::time(failure, "at"),
+            error: field::text(failure, "error"),
+            sink: field::optional_text(failure, "sink"),
+            relay: field::text(failure, "relay"),
+        })
+        .collect()
+}
+
+pub(super) fn recovery(found: &Document) -> Recovery {
+    Recovery {
+        action: RecoveryAction::from_stored(&field::text(found, "action")),
+        at: field::time(found, "at"),
+        by: field::text(found, "by"),
+        why: field::optional_text(found, "why"),
+        new_id: field::id(found, "new_id"),
+    }
+}

@@ -1,0 +1,229 @@
+//! Up to which seq everything is decided: committed or never to come.
+//!
+//! An event's transaction was open when it got its seq. So when at some moment no transaction is open and no insert is at work,
+//! every event with a seq from before that moment is committed, or rolled back. The server counts open transactions
+//! exactly (`serverStatus`), and lists single inserts as long as they take (`$currentOp`). A list of the transactions
+//! themselves would say more, but can pass over one that begins a command while the list is made.
+//!
+//! Where transactions overlap all the time, or the user may not ask, age tells: the server ends a transaction that is
+//! older than `transactionLifetimeLimitSeconds`. The mark then stays some 100 seconds behind, which costs nothing but
+//! a longer look back after a takeover, through the index of what is pending.
+
+use std::time::Duration;
+
+use mongodb::bson::{Bson, Document, doc};
+use tokio::time::Instant;
+
+use super::{
+    connection::{Collections, Connection},
+    document::seq,
+};
+use crate::{event::Seq, store::StoreError, store::StoreErrorKind};
+
+/// How often the server is asked while something is undecided.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Where the server does not tell how old a transaction may get. Its own default.
+const LIFETIME_SECONDS: i64 = 60;
+/// For clocks that are not quite even, and an insert that has waited.
+const MARGIN_SECONDS: i64 = 10;
+
+#[derive(Default)]
+pub(super) struct Deciding {
+    asked_at: Option<Instant>,
+    /// May this user ask? Until the server says no.
+    refused: bool,
+    /// Everything up to the first is decided in every snapshot from the second on.
+    proven: Option<(Seq, Seq)>,
+    /// How old a transaction may get, when the server was asked.
+    lifetime: Option<i64>,
+}
+
+impl Deciding {
+    /// What is decided in the snapshot `seen`. `position`: the last event returned; what lies above it does not
+    /// matter yet.
+    pub(super) async fn decided(
+        &mut self,
+        connection: &Connection,
+        at: &Collections,
+        seen: Seq,
+        position: Seq,
+    ) -> Result<Seq, StoreError> {
+        let by_age = seen - (self.lifetime(connection, at).await? << 32);
+        let proven = match self.proven {
+            Some((decided, from)) if from <= seen => decided,
+            _ => 0,
+        };
+        let decided = by_age.max(proven);
+        let due = self.asked_at.is_none_or(|at| at.elapsed() >= ASK_EVERY);
+        let waiting = self.proven.is_some_and(|(_, from)| from > seen);
+        if decided < position && due && !waiting && !self.refused {
+            self.ask(connection, at, seen).await?;
+        }
+        Ok(decided)
+    }
+
+    /// `seen` is a time that a majority knows, so whoever becomes the primary gives higher seqs from now on.
+    async fn ask(&mut self, connection: &Connection, at: &Collections, seen: Seq) -> Result<(), StoreError> {
+        self.asked_at = Some(Instant::now());
+        let answer = match quiet(connection, at).await {
+            Ok(answer) => answer,
+            Err(error) if error.kind == StoreErrorKind::Misconfigured => {
+                tracing::debug!(
+                    "this user may not ask which transactions are open: what is decided is told by age"
+                );
+                self.refused = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(quiet_at) = answer {
+            // Whatever was committed by then is in the snapshots from then on.
+            self.proven = Some((seen, quiet_at));
+        }
+        Ok(())
+    }
+
+    async fn lifetime(&mut self, connection: &Connection, at: &Collections) -> Result<i64, StoreError> {
+        if let Some(lifetime) = self.lifetime {
+            return Ok(lifetime);
+        }
+        const NAME: &str = "transactionLifetimeLimitSeconds";
+        let admin = at.client.database("admin");
+        let asked = connection
+            .run(admin.run_command(doc! { "getParameter": 1, NAME: 1 }))
+            .await;
+        let limit = match asked {
+            Ok(answer) => answer.get(NAME).and_then(whole).unwrap_or(LIFETIME_SECONDS),
+            Err(error) if error.kind == StoreErrorKind::Away => return Err(error),
+            Err(_) => LIFETIME_SECONDS,
+        };
+        // They are looked for every half of the limit, at least once a minute.
+        let lifetime = limit + (limit / 2).clamp(1, 60) + MARGIN_SECONDS;
+        self.lifetime = Some(lifetime);
+        Ok(lifetime)
+    }
+}
+
+/// The server's time, when no transaction is open on it and no insert into the outbox at work.
+async fn quiet(connection: &Connection, at: &Collections) -> Result<Option<Seq>, StoreError> {
+    let admin = at.client.database("admin");
+    let status = connection.run(admin.run_command(server_status())).await?;
+    let open = status
+        .get_document("transactions")
+        .ok()
+        .and_then(|transactions| transactions.get("currentOpen"))
+        .and_then(whole);
+    if open != Some(0) {
+        return Ok(None);
+    }
+    let inserts = doc! {
+        "aggregate": 1,
+        "pipeline": [
+            { "$currentOp": { "allUsers": true } },
+            { "$match": { "active": true, "op": "insert", "ns": at.events.namespace().to_string() } },
+            { "$limit": 1 },
+        ],
+        "cursor": {},
+    };
+    let inserts = connection.run(admin.run_command(inserts)).await?;
+    let batch = inserts
+        .get_document("cursor")
+        .and_then(|cursor| cursor.get_array("firstBatch"));
+    match (batch, inserts.get_timestamp("operationTime")) {
+        (Ok(batch), Ok(time)) if batch.is_empty() => Ok(Some(seq(time))),
+        _ => Ok(None),
+    }
+}
+
+/// Everything but the transactions is left out: the whole answer takes the server milliseconds.
+fn server_status() -> Document {
+    let mut command = doc! { "serverStatus": 1, "transactions": 1 };
+    for section in [
+        "asserts",
+        "connections",
+        "electionMetrics",
+        "extra_info",
+        "flowControl",
+        "globalLock",
+        "indexBulkBuilder",
+        "indexBuilds",
+        "indexStats",
+        "internalTransactions",
+        "latchAnalysis",
+        "locks",
+        "logicalSessionRecordCache",
+        "mem",
+        "metrics",
+        "mirroredReads",
+        "network",
+        "opLatencies",
+        "opReadConcernCounters",
+        "opcounters",
+        "opcountersRepl",
+        "oplogTruncation",
+        "readConcernCounters",
+        "readPreferenceCounters",
+        "queryAnalyzers",
+        "repl",
+        "scramCache",
+        "security",
+        "sharding",
+        "shardSplits",
+        "storageEngine",
+        "tcmalloc",
+        "tenantMigrations",
+        "trafficRecording",
+        "transportSecurity",
+        "twoPhaseCommitCoordinator",
+        "watchdog",
+        "wiredTiger",
+        "writeBacksQueued",
+        "batchedDeletes",
+        "Instance Info",
+        "featureCompatibilityVersion",
+        "changeStreamPreImages",
+        "collectionCatalog",
+        "defaultRWConcern",
+        "errorsByCode",
+        "hedgingMetrics",
+        "catalogStats",
+        "freeMonitoring",
+        "activeOps",
+        "tcmallocReleaseRate",
+        "aggStageCounters",
+        "operatorCounters",
+        "queryStats",
+        "shardingStatistics",
+        "ttl",
+        "profiler",
+        "resourceConsumption",
+        "initialSync",
+        "planCache",
+    ] {
+        command.insert(section, 0);
+    }
+    command
+}
+
+fn whole(value: &Bson) -> Option<i64> {
+    match value {
+        Bson::Int32(value) => Some((*value).into()),
+        Bson::Int64(value) => Some(*value),
+        Bson::Double(value) => Some(*value as i64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::document::timestamp, *};
+
+    #[test]
+    fn a_lifetime_is_counted_in_seconds_of_the_clock() {
+        let now = seq(mongodb::bson::Timestamp {
+            time: 1_700_000_100,
+            increment: 5,
+        });
+        assert_eq!(timestamp(now - (100 << 32)).time, 1_700_000_000);
+    }
+}

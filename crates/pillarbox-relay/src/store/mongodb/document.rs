@@ -1,0 +1,367 @@
+//! From a document to an event, or to the reason why it is none.
+//!
+//! The names are those that services in other languages write: see [`super::schema`].
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp as Time;
+use mongodb::bson::{Bson, DateTime, RawBsonRef, RawDocument, Timestamp};
+use pillarbox::{Event, Limits, RetryOverrides};
+use uuid::Uuid;
+
+use super::json;
+use crate::{
+    event::{Lane, Seq, StoredEvent, Unreadable},
+    store::PageLimit,
+};
+
+/// The second at which seqs begin: 63 bits of them last until 2088.
+const FIRST_SECOND: i64 = 1_600_000_000;
+
+/// A tick of the cluster's clock as a seq.
+pub(super) fn seq(at: Timestamp) -> Seq {
+    ((i64::from(at.time) - FIRST_SECOND) << 32) | i64::from(at.increment)
+}
+
+pub(super) fn timestamp(seq: Seq) -> Timestamp {
+    Timestamp {
+        time: u32::try_from((seq >> 32) + FIRST_SECOND).unwrap_or(u32::MAX),
+        increment: (seq & 0xffff_ffff) as u32,
+    }
+}
+
+pub(super) fn timestamps(seqs: impl IntoIterator<Item = Seq>) -> Vec<Bson> {
+    seqs.into_iter().map(|seq| timestamp(seq).into()).collect()
+}
+
+pub(super) fn time(at: DateTime) -> Time {
+    Time::from_millisecond(at.timestamp_millis()).unwrap_or(Time::UNIX_EPOCH)
+}
+
+/// Not before `at`: a date has milliseconds.
+pub(super) fn date(at: Time) -> DateTime {
+    let micros = at.as_microsecond();
+    DateTime::from_millis(micros.div_euclid(1_000) + i64::from(micros.rem_euclid(1_000) > 0))
+}
+
+/// The event in a document of the main collection.
+pub(super) fn event(document: &RawDocument, limit: PageLimit) -> Result<StoredEvent, Unreadable> {
+    let fields = Fields(document);
+    let seq = fields.seq();
+    let lane = fields.lane();
+    read(&fields, seq, lane, limit).map_err(|problem| Unreadable {
+        seq,
+        lane,
+        problem,
+        topic: fields.text("topic").ok(),
+        key: fields
+            .optional_text("partition_key")
+            .ok()
+            .flatten()
+            .or_else(|| fields.text("entity_id").ok()),
+    })
+}
+
+fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
+    let limits = Limits {
+        payload_bytes_max: limit.payload_bytes_max,
+        ..Limits::default()
+    };
+    let created_at = match fields.value("created_at")? {
+        Some(RawBsonRef::DateTime(at)) => time(at),
+        _ => return Err("created_at is no date".to_owned()),
+    };
+    let event = Event {
+        id: Uuid::try_parse(&fields.text("event_id")?)
+            .map_err(|e| format!("the event_id is no UUID: {e}"))?,
+        topic: fields.text("topic")?,
+        stream: fields.optional_text("stream")?,
+        event_type: fields.text("event_type")?,
+        schema_version: fields
+            .number("schema_version")?
+            .map_or(Ok(1), |n| narrow("schema_version", n))?,
+        aggregate_type: fields.text("entity_type")?,
+        aggregate_id: fields.text("entity_id")?,
+        aggregate_version: fields.number("entity_version")?,
+        partition_key: fields.optional_text("partition_key")?,
+        payload: fields.payload(&limits)?,
+        headers: fields.headers()?,
+        project_id: fields.optional_text("project_id")?,
+        user_id: fields.optional_text("user_id")?,
+        available_at: fields.available_at()?,
+        retry: RetryOverrides {
+            max_attempts: fields
+                .number("max_retries")?
+                .map(|n| narrow("max_retries", n))
+                .transpose()?,
+            base_delay_ms: fields.number("base_delay_ms")?,
+            max_delay_ms: fields.number("max_delay_ms")?,
+            backoff_multiplier: fields.float("backoff_multiplier")?,
+        },
+    };
+    limits
+        .check(&event, created_at)
+        .map_err(|problem| problem.to_string())?;
+    let attempts = fields.number("retry_count")?.unwrap_or(0);
+    Ok(StoredEvent {
+        seq,
+        lane,
+        attempts: narrow("retry_count", attempts)?,
+        created_at,
+        event,
+    })
+}
+
+/// How many bytes of payload a document has, as far as a page counts them.
+pub(super) fn payload_bytes(document: &RawDocument) -> usize {
+    match document.get("payload") {
+        Ok(Some(RawBsonRef::String(text))) => text.len(),
+        Ok(Some(RawBsonRef::Document(payload))) => payload.as_bytes().len(),
+        Ok(Some(RawBsonRef::Array(payload))) => payload.as_bytes().len(),
+        _ => 0,
+    }
+}
+
+/// The seq of any document that has one.
+pub(super) fn seq_of(document: &RawDocument) -> Seq {
+    Fields(document).seq()
+}
+
+struct Fields<'a>(&'a RawDocument);
+
+impl<'a> Fields<'a> {
+    /// The collection's validator lets nothing else in, and queries find nothing else.
+    fn seq(&self) -> Seq {
+        self.0.get_timestamp("seq").map_or(0, seq)
+    }
+
+    fn lane(&self) -> Lane {
+        let lane = self.number("lane").ok().flatten();
+        lane.and_then(|lane| Lane::try_from(lane).ok()).unwrap_or(0)
+    }
+
+    /// None when it is not there, or null.
+    fn value(&self, name: &str) -> Result<Option<RawBsonRef<'a>>, String> {
+        let value = self
+            .0
+            .get(name)
+            .map_err(|_| format!("{name} can't be read: the document is damaged"))?;
+        Ok(value.filter(|value| !matches!(value, RawBsonRef::Null | RawBsonRef::Undefined)))
+    }
+
+    fn text(&self, name: &str) -> Result<String, String> {
+        self.optional_text(name)?
+            .ok_or_else(|| format!("there is no {name}"))
+    }
+
+    fn optional_text(&self, name: &str) -> Result<Option<String>, String> {
+        match self.value(name)? {
+            None => Ok(None),
+            Some(RawBsonRef::String(text)) => Ok(Some(text.to_owned())),
+            Some(_) => Err(format!("{name} is not a text")),
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<Option<i64>, String> {
+        match self.value(name)? {
+            None => Ok(None),
+            Some(value) => whole(value)
+                .map(Some)
+                .ok_or_else(|| format!("{name} is not a whole number")),
+        }
+    }
+
+    fn float(&self, name: &str) -> Result<Option<f64>, String> {
+        match self.value(name)? {
+            None => Ok(None),
+            Some(RawBsonRef::Double(value)) => Ok(Some(value)),
+            Some(RawBsonRef::Int32(value)) => Ok(Some(value.into())),
+            Some(RawBsonRef::Int64(value)) => Ok(Some(value as f64)),
+            Some(_) => Err(format!("{name} is not a number")),
+        }
+    }
+
+    fn available_at(&self) -> Result<Option<Time>, String> {
+        let at = match self.value("available_at")? {
+            None => return Ok(None),
+            Some(RawBsonRef::DateTime(at)) => at,
+            Some(_) => return Err("available_at is no date".to_owned()),
+        };
+        let rest = self.number("available_at_micros")?.unwrap_or(0).clamp(0, 999);
+        let micros = at.timestamp_millis().saturating_mul(1_000).saturating_add(rest);
+        Time::from_microsecond(micros)
+            .map(Some)
+            .map_err(|e| format!("available_at is no time: {e}"))
+    }
+
+    /// Text passes as it is; what a service wrote as a document becomes JSON.
+    fn payload(&self, limits: &Limits) -> Result<Bytes, String> {
+        let bytes = payload_bytes(self.0);
+        if bytes > limits.payload_bytes_max {
+            return Err(format!(
+                "the payload has {bytes} bytes; {} are allowed",
+                limits.payload_bytes_max
+            ));
+        }
+        match self.0.get("payload") {
+            Ok(Some(RawBsonRef::String(text))) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+            Ok(Some(value)) => json::text(value).map(Bytes::from),
+            Ok(None) => Err("there is no payload".to_owned()),
+            Err(_) => Err("payload can't be read: the document is damaged".to_owned()),
+        }
+    }
+
+    fn headers(&self) -> Result<BTreeMap<String, String>, String> {
+        let headers = match self.value("headers")? {
+            None => return Ok(BTreeMap::new()),
+            Some(RawBsonRef::Document(headers)) => headers,
+            Some(_) => return Err("headers are not a document".to_owned()),
+        };
+        headers
+            .iter()
+            .map(|header| {
+                let (name, value) = header.map_err(|_| "headers can't be read".to_owned())?;
+                let name = name.as_str();
+                let value = match value {
+                    RawBsonRef::String(text) => text.to_owned(),
+                    RawBsonRef::Boolean(truth) => truth.to_string(),
+                    RawBsonRef::Double(number) => number.to_string(),
+                    RawBsonRef::Int32(number) => number.to_string(),
+                    RawBsonRef::Int64(number) => number.to_string(),
+                    _ => return Err(format!("header `{name}` is not a text")),
+                };
+                Ok((name.to_owned(), value))
+            })
+            .collect()
+    }
+}
+
+/// Shells write every number as a double.
+fn whole(value: RawBsonRef<'_>) -> Option<i64> {
+    match value {
+        RawBsonRef::Int32(value) => Some(value.into()),
+        RawBsonRef::Int64(value) => Some(value),
+        RawBsonRef::Double(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i64),
+        _ => None,
+    }
+}
+
+fn narrow<T: TryFrom<i64>>(name: &str, value: i64) -> Result<T, String> {
+    T::try_from(value).map_err(|_| format!("{name} is {value}, which is out of range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use mongodb::bson::{RawDocumentBuf, doc, oid::ObjectId};
+
+    use super::*;
+
+    const LIMIT: PageLimit = PageLimit {
+        events: 10,
+        bytes: 1_000,
+        payload_bytes_max: 100,
+    };
+
+    fn raw(document: mongodb::bson::Document) -> RawDocumentBuf {
+        RawDocumentBuf::try_from(&document).unwrap()
+    }
+
+    fn full() -> mongodb::bson::Document {
+        let event = Event::new("t.x", "X", "thing", "1").payload("[1]");
+        let mut document = pillarbox::enqueue::mongodb_document(&event);
+        document.insert(
+            "seq",
+            Timestamp {
+                time: 1_700_000_000,
+                increment: 7,
+            },
+        );
+        document
+    }
+
+    #[test]
+    fn a_seq_keeps_the_order_of_the_clock_and_leads_back() {
+        let ticks = [
+            (1_600_000_000, 1),
+            (1_700_000_000, 0),
+            (1_700_000_000, u32::MAX),
+            (1_700_000_001, 1),
+        ];
+        let ticks = ticks.map(|(time, increment)| Timestamp { time, increment });
+        assert!(ticks.is_sorted_by_key(|&tick| seq(tick)));
+        assert!(ticks.iter().all(|&tick| timestamp(seq(tick)) == tick));
+        let last = Timestamp {
+            time: 3_747_483_647,
+            increment: u32::MAX,
+        };
+        assert_eq!(seq(last), i64::MAX);
+        assert_eq!(
+            timestamp(0),
+            Timestamp {
+                time: 1_600_000_000,
+                increment: 0
+            }
+        );
+    }
+
+    #[test]
+    fn a_date_is_never_before_its_time() {
+        for micros in [0, 1, 999, 1_000, 1_001, -1, -1_000] {
+            let at = Time::from_microsecond(micros).unwrap();
+            let late = time(date(at)).as_microsecond() - micros;
+            assert!((0..1_000).contains(&late), "{micros}: {late}");
+        }
+    }
+
+    #[test]
+    fn a_document_of_another_languages_service_is_an_event() {
+        let mut document = full();
+        document.insert(
+            "payload",
+            doc! { "name": "Ada", "ref": ObjectId::from_bytes([1; 12]), "n": [1_i64, 2.5] },
+        );
+        document.insert("headers", doc! { "a.b": "dotted", "$c": 1, "d": true });
+        document.insert("retry_count", 2.0);
+        document.insert("entity_version", 5);
+        document.insert("last_error", Bson::Null);
+        let read = event(&raw(document), LIMIT).unwrap();
+        assert_eq!(read.attempts, 2);
+        assert_eq!(read.event.aggregate_version, Some(5));
+        assert_eq!(
+            std::str::from_utf8(&read.event.payload).unwrap(),
+            r#"{"name":"Ada","ref":{"$oid":"010101010101010101010101"},"n":[1,2.5]}"#
+        );
+        let headers: Vec<_> = read
+            .event
+            .headers
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect();
+        assert_eq!(headers, [("$c", "1"), ("a.b", "dotted"), ("d", "true")]);
+    }
+
+    #[test]
+    fn a_document_that_is_no_event_says_why_and_whose_it_is() {
+        for (name, value, problem) in [
+            ("event_id", Bson::from("x"), "UUID"),
+            ("topic", Bson::from(1), "topic is not a text"),
+            ("payload", Bson::from("{"), "JSON"),
+            (
+                "payload",
+                Bson::from("x".repeat(101)),
+                "101 bytes; 100 are allowed",
+            ),
+            ("headers", Bson::from(doc! { "h": [1] }), "header `h`"),
+            ("retry_count", Bson::from(-1), "retry_count is -1"),
+            ("created_at", Bson::from("today"), "created_at"),
+        ] {
+            let mut document = full();
+            document.insert(name, value);
+            let unreadable = event(&raw(document), LIMIT).unwrap_err();
+            assert!(unreadable.problem.contains(problem), "{}", unreadable.problem);
+            assert_eq!(timestamp(unreadable.seq).increment, 7);
+            assert_eq!(unreadable.key.as_deref(), Some("1"));
+        }
+    }
+}

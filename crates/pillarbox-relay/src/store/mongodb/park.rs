@@ -1,0 +1,244 @@
+//! What waits in the side table, and what of it may be tried now.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use pillarbox::lane::key_hash;
+
+use super::{
+    connection::Connection,
+    document::{event, payload_bytes, seq, seq_of, timestamp, timestamps},
+};
+use crate::{
+    event::{Lane, Seq},
+    store::{Due, DueEvent, HeldLane, PageLimit, StoreError},
+};
+
+/// Events read at once: as large as they may be, few enough for memory.
+const EVENTS_AT_ONCE: usize = 64;
+/// Of each key at least so many come along.
+const CHAIN_MIN: usize = 8;
+
+pub(super) async fn due(
+    connection: &Connection,
+    held: &[HeldLane],
+    limit: PageLimit,
+) -> Result<Due, StoreError> {
+    let mut due = Due::default();
+    if held.is_empty() {
+        return Ok(due);
+    }
+    let now = connection.now().await?;
+    let members = members(connection, held, limit, now).await?;
+    let mut rest = members.as_slice();
+    let mut bytes = 0;
+    'page: while !rest.is_empty() {
+        let (these, others) = rest.split_at(rest.len().min(EVENTS_AT_ONCE));
+        rest = others;
+        let documents = documents(connection, these).await?;
+        for member in these {
+            // Gone meanwhile: settled by whoever holds the lane now.
+            let Some(document) = documents.get(&member.seq) else {
+                continue;
+            };
+            let size = payload_bytes(document);
+            bytes += if size > limit.payload_bytes_max { 0 } else { size };
+            let taken = due.events.len() + due.unreadable.len();
+            if taken > 0 && (bytes > limit.bytes || taken >= limit.events) {
+                due.next = Some(Duration::ZERO);
+                break 'page;
+            }
+            match event(document, limit) {
+                Ok(event) => due.events.push(DueEvent {
+                    event,
+                    delayed: member.delayed,
+                }),
+                Err(unreadable) => due.unreadable.push(unreadable),
+            }
+        }
+    }
+    if due.events.len() + due.unreadable.len() >= limit.events {
+        due.next = Some(Duration::ZERO);
+    }
+    if due.next.is_none() {
+        due.next = next(connection, held, now).await?;
+    }
+    Ok(due)
+}
+
+/// The keys of these lanes that have failing or held events. The index `key` alone answers.
+pub(super) async fn blocked_keys(
+    connection: &Connection,
+    held: &[HeldLane],
+) -> Result<Vec<(Lane, u64)>, StoreError> {
+    let at = connection.collections().await?;
+    let pipeline = [
+        doc! { "$match": { "lane": { "$in": lanes(held) }, "state": { "$ne": "delayed" } } },
+        doc! { "$group": { "_id": { "lane": "$lane", "key": "$key" } } },
+    ];
+    let found = connection.all(at.parked.aggregate(pipeline)).await?;
+    let read = |found: &Document| {
+        let id = found.get_document("_id").ok()?;
+        let lane = Lane::try_from(id.get_i32("lane").ok()?).ok()?;
+        Some((lane, key_hash(id.get_str("key").ok()?)))
+    };
+    Ok(found.iter().filter_map(read).collect())
+}
+
+struct Member {
+    seq: Seq,
+    delayed: bool,
+}
+
+/// What may be tried now, by key: the failing event whose time has come with those behind it, else one delayed event.
+async fn members(
+    connection: &Connection,
+    held: &[HeldLane],
+    limit: PageLimit,
+    now: DateTime,
+) -> Result<Vec<Member>, StoreError> {
+    let heads = heads(connection, held, limit, now).await?;
+    let failing: Vec<Bson> = heads
+        .iter()
+        .filter(|head| !head.delayed)
+        .map(|head| timestamp(head.seq).into())
+        .collect();
+    let length = CHAIN_MIN.max(limit.events / heads.len().max(1));
+    let mut chains = match failing.is_empty() {
+        true => HashMap::new(),
+        false => chains(connection, failing, length).await?,
+    };
+    let mut members = Vec::new();
+    for head in heads {
+        match chains.remove(&head.seq) {
+            Some(chain) => members.extend(chain.into_iter().map(|seq| Member { seq, delayed: false })),
+            None if head.delayed => members.push(head),
+            None => {}
+        }
+    }
+    Ok(members)
+}
+
+/// One for each key, the longest due first. The index `due` finds them.
+async fn heads(
+    connection: &Connection,
+    held: &[HeldLane],
+    limit: PageLimit,
+    now: DateTime,
+) -> Result<Vec<Member>, StoreError> {
+    let at = connection.collections().await?;
+    let ready = doc! { "due_at": { "$lte": now }, "lane": { "$in": lanes(held) } };
+    let ready = at
+        .parked
+        .find(ready)
+        .projection(doc! { "failures": 0 })
+        .sort(doc! { "due_at": 1 })
+        .limit(i64::try_from(limit.events.max(1)).unwrap_or(i64::MAX));
+    let mut first: Vec<Member> = Vec::new();
+    let mut places: BTreeMap<(i32, String), usize> = BTreeMap::new();
+    for parked in connection.all(ready).await? {
+        let (Ok(id), Ok(lane), Ok(key), Ok(state)) = (
+            parked.get_timestamp("_id"),
+            parked.get_i32("lane"),
+            parked.get_str("key"),
+            parked.get_str("state"),
+        ) else {
+            continue;
+        };
+        let member = Member {
+            seq: seq(id),
+            delayed: state == "delayed",
+        };
+        match places.get(&(lane, key.to_owned())) {
+            None => {
+                places.insert((lane, key.to_owned()), first.len());
+                first.push(member);
+            }
+            // The failing one holds the key; of delayed ones the earliest comes.
+            Some(&place) => {
+                let other = &first[place];
+                if (member.delayed, member.seq) < (other.delayed, other.seq) {
+                    first[place] = member;
+                }
+            }
+        }
+    }
+    Ok(first)
+}
+
+/// Each head with what is behind it, up to a blocked one. The index `key` serves each of the looks.
+async fn chains(
+    connection: &Connection,
+    heads: Vec<Bson>,
+    length: usize,
+) -> Result<HashMap<Seq, Vec<Seq>>, StoreError> {
+    let at = connection.collections().await?;
+    let behind = [
+        doc! { "$match": { "$expr": { "$and": [
+            { "$eq": ["$lane", "$$lane"] }, { "$eq": ["$key", "$$key"] }, { "$gte": ["$_id", "$$head"] },
+        ] } } },
+        doc! { "$match": { "state": { "$ne": "delayed" } } },
+        doc! { "$sort": { "_id": 1 } },
+        doc! { "$limit": i64::try_from(length).unwrap_or(i64::MAX) },
+        doc! { "$project": { "_id": 1, "state": 1 } },
+    ];
+    let pipeline = [
+        doc! { "$match": { "_id": { "$in": heads } } },
+        doc! { "$lookup": {
+            "from": at.parked.name(), "let": { "lane": "$lane", "key": "$key", "head": "$_id" },
+            "pipeline": behind.to_vec(), "as": "chain",
+        } },
+        doc! { "$project": { "_id": 1, "chain": 1 } },
+    ];
+    let found = connection.all(at.parked.aggregate(pipeline)).await?;
+    let read = |found: &Document| {
+        let head = seq(found.get_timestamp("_id").ok()?);
+        let chain = found
+            .get_array("chain")
+            .ok()?
+            .iter()
+            .filter_map(Bson::as_document);
+        let chain = chain
+            .take_while(|parked| parked.get_str("state").is_ok_and(|state| state != "blocked"))
+            .filter_map(|parked| parked.get_timestamp("_id").ok().map(seq));
+        Some((head, chain.collect()))
+    };
+    Ok(found.iter().filter_map(read).collect())
+}
+
+async fn documents(
+    connection: &Connection,
+    members: &[Member],
+) -> Result<HashMap<Seq, RawDocumentBuf>, StoreError> {
+    let at = connection.collections().await?;
+    let these = doc! { "seq": { "$in": timestamps(members.iter().map(|member| member.seq)) } };
+    let events = at.events.clone_with_type::<RawDocumentBuf>();
+    let found = connection.all(events.find(these)).await?;
+    Ok(found
+        .into_iter()
+        .map(|document| (seq_of(&document), document))
+        .collect())
+}
+
+async fn next(
+    connection: &Connection,
+    held: &[HeldLane],
+    now: DateTime,
+) -> Result<Option<Duration>, StoreError> {
+    let at = connection.collections().await?;
+    let later = doc! { "due_at": { "$gt": now }, "lane": { "$in": lanes(held) } };
+    let later = at.parked.find_one(later).sort(doc! { "due_at": 1 });
+    let next = connection.run(later).await?;
+    Ok(next.and_then(|next| {
+        let due = next.get_datetime("due_at").ok()?.timestamp_millis();
+        let wait = due.saturating_sub(now.timestamp_millis());
+        Some(Duration::from_millis(u64::try_from(wait).unwrap_or(0)))
+    }))
+}
+
+fn lanes(held: &[HeldLane]) -> Vec<i32> {
+    held.iter().map(|held| i32::from(held.lane)).collect()
+}

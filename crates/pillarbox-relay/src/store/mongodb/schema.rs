@@ -1,0 +1,370 @@
+//! Making the collections, and looking whether they are there.
+//!
+//! | collection | `_id` | fields |
+//! | --- | --- | --- |
+//! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
+//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
+//! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
+//! | `_relays` | the relay's id, as text | name, seen_at, expires_at |
+//! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
+//! | `_recoveries` | the driver's | seq, action, at, by, why, new_id |
+//! | `_notices` | the fingerprint | n, state, count, last_died_at, told_at, about |
+//! | `_notice_sends` | {channel, fingerprint, n} | id, body, made_at, due_at, attempts, error |
+//! | `_schedules` | the name | last_run_at |
+//! | `_meta` | `schema_version` | value |
+//!
+//! A seq is a timestamp of the cluster's clock here and in `<events>`; a low mark is the number the engine knows. Dates are
+//! dates, of the server's clock.
+
+use std::fmt::Write;
+
+use mongodb::{
+    Collection, IndexModel,
+    bson::{Bson, DateTime, Document, doc},
+    options::IndexOptions,
+};
+use pillarbox::table::Tables;
+
+use super::{
+    connection::{Collections, Connection},
+    error::{code, misconfigured, not_migrated, standalone},
+};
+use crate::store::{StoreError, StoreErrorKind};
+
+pub(super) const VERSION: i32 = 3;
+/// Of the document that says it: the only one of its collection.
+pub(super) const VERSION_ID: &str = "schema_version";
+pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
+
+/// One index of the outbox.
+struct Index {
+    keys: Document,
+    name: &'static str,
+    unique: bool,
+    sparse: bool,
+    partial: Option<Document>,
+}
+
+impl Index {
+    fn new(name: &'static str, keys: Document) -> Self {
+        Self {
+            keys,
+            name,
+            unique: false,
+            sparse: false,
+            partial: None,
+        }
+    }
+
+    fn model(&self) -> IndexModel {
+        let options = IndexOptions::builder()
+            .name(self.name.to_owned())
+            .unique(self.unique.then_some(true))
+            .sparse(self.sparse.then_some(true))
+            .partial_filter_expression(self.partial.clone())
+            .build();
+        IndexModel::builder()
+            .keys(self.keys.clone())
+            .options(options)
+            .build()
+    }
+
+    /// As the shell takes its options.
+    fn options(&self) -> Document {
+        let mut options = doc! { "name": self.name };
+        if self.unique {
+            options.insert("unique", true);
+        }
+        if self.sparse {
+            options.insert("sparse", true);
+        }
+        if let Some(partial) = &self.partial {
+            options.insert("partialFilterExpression", partial.clone());
+        }
+        options
+    }
+}
+
+/// The first five are those that services with this collection know; `pending` is discovery's: an event leaves it when it
+/// is settled, so what it costs does not depend on what was ever delivered.
+fn event_indexes() -> Vec<Index> {
+    vec![
+        Index::new("status_created_at", doc! { "status": 1, "created_at": 1 }),
+        Index::new("status_published_at", doc! { "status": 1, "published_at": 1 }),
+        Index {
+            sparse: true,
+            ..Index::new("locked_until", doc! { "locked_until": 1 })
+        },
+        Index {
+            unique: true,
+            ..Index::new("event_id", doc! { "event_id": 1 })
+        },
+        versions(),
+        Index {
+            partial: Some(doc! { "status": "pending" }),
+            // With the status, which is always the same in it, a look need not read the event to know it.
+            ..Index::new("pending", doc! { "seq": 1, "lane": 1, "status": 1 })
+        },
+        Index {
+            unique: true,
+            ..Index::new("seq", doc! { "seq": 1 })
+        },
+    ]
+}
+
+/// What the check that versions increase looks them up by.
+fn versions() -> Index {
+    Index::new(VERSIONS_INDEX, doc! { "entity_id": 1, "entity_version": 1 })
+}
+
+pub(super) fn versions_model() -> IndexModel {
+    versions().model()
+}
+
+/// That index alone, as a line for mongosh.
+pub(super) fn versions_script(tables: &Tables) -> String {
+    let index = versions();
+    let (_, collection) = place(tables.name());
+    format!(
+        "{collection}.createIndex({}, {});",
+        js(&index.keys),
+        js(&index.options())
+    )
+}
+
+fn parked_indexes() -> Vec<Index> {
+    vec![
+        Index {
+            partial: Some(doc! { "due_at": { "$exists": true } }),
+            ..Index::new("due", doc! { "due_at": 1, "lane": 1 })
+        },
+        Index::new(
+            "key",
+            doc! { "lane": 1, "key": 1, "_id": 1, "state": 1, "due_at": 1 },
+        ),
+    ]
+}
+
+fn dead_indexes() -> Vec<Index> {
+    vec![
+        Index::new("event_id", doc! { "event_id": 1 }),
+        // Counting what is open by its cause reads nothing but this. (A partial index on open ones would not do: without
+        // the state among its keys, each letter is read to look at it.)
+        Index::new(
+            "open",
+            doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 },
+        ),
+        Index::new("cause", doc! { "fingerprint": 1, "died_at": 1, "state": 1 }),
+        Index::new("died_at", doc! { "died_at": 1 }),
+    ]
+}
+
+/// Beside the one on `_id`, which every collection has.
+fn indexes(collection: &str) -> Vec<Index> {
+    match collection {
+        "events" => event_indexes(),
+        "parked" => parked_indexes(),
+        "dead" => dead_indexes(),
+        "recoveries" => vec![Index::new("seq", doc! { "seq": 1 })],
+        "notice_sends" => vec![Index::new("channel_due", doc! { "_id.channel": 1, "due_at": 1 })],
+        _ => Vec::new(),
+    }
+}
+
+/// What could never be found, or never be settled, is refused where it is written.
+fn validator() -> Document {
+    let text = || doc! { "bsonType": "string" };
+    doc! { "$jsonSchema": {
+        "bsonType": "object",
+        "required": [
+            "seq", "lane", "status", "event_id", "event_type", "entity_type", "entity_id", "topic", "payload", "created_at",
+        ],
+        "properties": {
+            "seq": { "bsonType": "timestamp" },
+            "lane": { "bsonType": "int", "minimum": 0, "maximum": 255 },
+            "status": { "enum": [
+                "pending", "processing", "published", "failed", "held", "delayed", "dead",
+            ] },
+            "event_id": text(), "event_type": text(), "entity_type": text(), "entity_id": text(), "topic": text(),
+            "created_at": { "bsonType": "date" },
+        },
+    } }
+}
+
+/// The lanes as they begin.
+fn lane(lane: u16) -> Document {
+    doc! {
+        "_id": i32::from(lane), "owner": Bson::Null, "epoch": 0_i64, "lease_until": DateTime::from_millis(0),
+        "low_mark": 0_i64,
+    }
+}
+
+/// Is the outbox there, of this version, on a replica set?
+pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
+    replica_set(connection).await?;
+    let table = connection.tables.name();
+    match version(connection).await? {
+        Some(VERSION) => Ok(()),
+        Some(version) => Err(other_version(table, version)),
+        None => Err(not_migrated(table)),
+    }
+}
+
+/// Makes the outbox. Says what it did, a line each.
+pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
+    replica_set(connection).await?;
+    let table = connection.tables.name();
+    match version(connection).await? {
+        Some(VERSION) => {
+            return Ok(vec![format!(
+                "the outbox `{table}` is up to date (version {VERSION})"
+            )]);
+        }
+        Some(version) => return Err(other_version(table, version)),
+        None => {}
+    }
+    let at = connection.collections().await?;
+    for (name, collection) in at.all() {
+        make(connection, at, collection).await?;
+        let models: Vec<IndexModel> = indexes(name).iter().map(Index::model).collect();
+        if !models.is_empty() {
+            connection.run(collection.create_indexes(models)).await?;
+        }
+    }
+    for n in 0..pillarbox::lane::LANES {
+        let lane = doc! { "$setOnInsert": lane(n) };
+        let make = at
+            .lanes
+            .update_one(doc! { "_id": i32::from(n) }, lane)
+            .upsert(true);
+        connection.run(make).await?;
+    }
+    // The last step: without it nothing counts as made.
+    let version = doc! { "$setOnInsert": { "value": VERSION } };
+    let make = at
+        .meta
+        .update_one(doc! { "_id": "schema_version" }, version)
+        .upsert(true);
+    connection.run(make).await?;
+    Ok(vec![format!(
+        "made the outbox `{table}` (version {VERSION}) and the collections beside it"
+    )])
+}
+
+/// A script for mongosh that makes the same, in the database it is connected to unless the tables name another.
+pub(super) fn script(tables: &Tables) -> String {
+    let mut script = String::from(
+        "// The outbox, version 3. Run it with mongosh on the primary; running it again changes nothing.\n",
+    );
+    for (name, collection) in super::connection::names(tables) {
+        let (database, _) = place(&collection);
+        let collection = js(collection.rsplit('.').next().unwrap_or(&collection));
+        let there = format!("{database}.getCollectionNames().includes({collection})");
+        let create = format!("{database}.createCollection({collection});");
+        let _ = writeln!(script, "\nif (!{there}) {create}");
+        if name == "events" {
+            let command = format!("{{ collMod: {collection}, validator: {} }}", js(&validator()));
+            let _ = writeln!(script, "{database}.runCommand({command});");
+        }
+        let collection = format!("{database}.getCollection({collection})");
+        for index in indexes(name) {
+            let (keys, options) = (js(&index.keys), js(&index.options()));
+            let _ = writeln!(script, "{collection}.createIndex({keys}, {options});");
+        }
+        if name == "lanes" {
+            let fields = "{ owner: null, epoch: Long(0), lease_until: new Date(0), low_mark: Long(0) }";
+            let update = format!("{{ _id: Int32(n) }}, {{ $setOnInsert: {fields} }}, {{ upsert: true }}");
+            let _ = writeln!(
+                script,
+                "for (let n = 0; n < 256; n++) {collection}.updateOne({update});"
+            );
+        }
+        if name == "meta" {
+            let update =
+                "{ _id: \"schema_version\" }, { $setOnInsert: { value: Int32(3) } }, { upsert: true }";
+            let _ = writeln!(script, "{collection}.updateOne({update});");
+        }
+    }
+    script
+}
+
+/// A database and a collection in it, as mongosh names them.
+fn place(name: &str) -> (String, String) {
+    let (database, name) = match name.split_once('.') {
+        Some((database, name)) => (format!("db.getSiblingDB({})", js(database)), name),
+        None => ("db".to_owned(), name),
+    };
+    let collection = format!("{database}.getCollection({})", js(name));
+    (database, collection)
+}
+
+/// Names, numbers and plain documents are the same in JSON and in JavaScript.
+fn js<T: serde::Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+async fn make(
+    connection: &Connection,
+    at: &Collections,
+    collection: &Collection<Document>,
+) -> Result<(), StoreError> {
+    const ALREADY_THERE: i32 = 48;
+    let namespace = collection.namespace();
+    let mut command = doc! { "create": &namespace.coll };
+    if namespace == at.events.namespace() {
+        command.insert("validator", validator());
+    }
+    connection.counted(1);
+    let database = at.client.database(&namespace.db);
+    match database.run_command(command).await {
+        Err(error) if code(&error) == Some(ALREADY_THERE) => {}
+        Err(error) => return Err(connection.error(&error)),
+        Ok(_) => return Ok(()),
+    }
+    if namespace == at.events.namespace() {
+        // Somebody's collection becomes an outbox, or an earlier `migrate` was interrupted.
+        let command = doc! { "collMod": &namespace.coll, "validator": validator() };
+        connection.run(database.run_command(command)).await?;
+    }
+    Ok(())
+}
+
+async fn version(connection: &Connection) -> Result<Option<i32>, StoreError> {
+    let at = connection.collections().await?;
+    let found = connection
+        .run(at.meta.find_one(doc! { "_id": "schema_version" }))
+        .await?;
+    Ok(found.map(|found| match found.get("value") {
+        Some(Bson::Int32(version)) => *version,
+        Some(Bson::Int64(version)) => i32::try_from(*version).unwrap_or(-1),
+        Some(Bson::Double(version)) => *version as i32,
+        _ => -1,
+    }))
+}
+
+async fn replica_set(connection: &Connection) -> Result<(), StoreError> {
+    let at = connection.collections().await?;
+    let hello = connection
+        .run(at.database.run_command(doc! { "hello": 1 }))
+        .await?;
+    if hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
+        return Err(misconfigured(
+            "this is a router of a sharded cluster, and an outbox needs one replica set: use the address of the shard that \
+             holds the application's data, or keep both in an unsharded deployment",
+        ));
+    }
+    if hello.get_str("setName").is_err() {
+        return Err(standalone());
+    }
+    Ok(())
+}
+
+fn other_version(table: &str, version: i32) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Misconfigured,
+        format!(
+            "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: use the pillarbox that made it, \
+             or a later one"
+        ),
+    )
+}

@@ -1,0 +1,176 @@
+//! MongoDB: into the transaction of the application's session. Two commands for any number of events up to 1,000.
+//!
+//! `seq`, the order of events, is written as an empty timestamp: the server puts a fresh tick of its cluster's clock in its
+//! place, document by document in the order given. A transaction has its snapshot before that, so of two transactions
+//! that are one after the other because they change the same document, the later one's events have the higher seqs.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp as Time;
+use mongodb::{
+    ClientSession, Collection, Database,
+    bson::{Bson, DateTime, Document, Timestamp, doc},
+    error::ErrorKind,
+};
+
+use super::{EnqueueError, Enqueued, Outbox, Transaction};
+use crate::{event::Event, lane::lane_of, table::Tables};
+
+/// Events in one command. More need several, and no more memory than that.
+const COMMAND_EVENTS_MAX: usize = 1_000;
+
+impl Transaction for ClientSession {
+    async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        if !in_transaction(self).await? {
+            return Err(EnqueueError::NoTransaction);
+        }
+        let client = self.client();
+        let default = client.default_database();
+        let default = default.as_ref().map(Database::name);
+        let (database, name) = place(outbox.tables.name(), default).ok_or(EnqueueError::NoDatabase)?;
+        let database = client.database(database);
+        let collection = database.collection(name);
+        let mut enqueued = Vec::with_capacity(events.len());
+        for events in events.chunks(COMMAND_EVENTS_MAX) {
+            let mut seen = existing(&database, &outbox.tables, name, self, events).await?;
+            let mut new = Vec::with_capacity(events.len());
+            for event in events {
+                // Of two with one id the first is written.
+                if seen.insert(event.id.to_string()) {
+                    new.push(document(event));
+                    enqueued.push(Enqueued::New);
+                } else {
+                    enqueued.push(Enqueued::Duplicate);
+                }
+            }
+            if !new.is_empty() {
+                write(&collection, self, &new).await?;
+            }
+        }
+        Ok(enqueued)
+    }
+}
+
+/// Where a table named so lies: `shop.outbox_events` is in the database `shop`, `outbox_events` in the default one.
+pub fn place<'a>(name: &'a str, default: Option<&'a str>) -> Option<(&'a str, &'a str)> {
+    match name.split_once('.') {
+        Some(place) => Some(place),
+        None => default.map(|database| (database, name)),
+    }
+}
+
+/// The event as it is stored, pending.
+pub fn document(event: &Event) -> Document {
+    let mut document = doc! {
+        "seq": Timestamp { time: 0, increment: 0 },
+        "lane": i32::from(lane_of(event.key())),
+        "event_id": event.id.to_string(),
+        "event_type": &event.event_type,
+        "entity_type": &event.aggregate_type,
+        "entity_id": &event.aggregate_id,
+        "topic": &event.topic,
+        "status": "pending",
+        "retry_count": 0,
+        "created_at": DateTime::now(),
+        "schema_version": event.schema_version,
+        // Text, and not a document, so that it arrives byte for byte. It was checked to be JSON, and so UTF-8.
+        "payload": String::from_utf8_lossy(&event.payload).as_ref(),
+    };
+    let mut set = |name: &str, value: Option<Bson>| {
+        if let Some(value) = value {
+            document.insert(name, value);
+        }
+    };
+    set("entity_version", event.aggregate_version.map(Bson::from));
+    set("partition_key", event.partition_key.as_deref().map(Bson::from));
+    set("stream", event.stream.as_deref().map(Bson::from));
+    set("project_id", event.project_id.as_deref().map(Bson::from));
+    set("user_id", event.user_id.as_deref().map(Bson::from));
+    set("max_retries", event.retry.max_attempts.map(Bson::from));
+    set("base_delay_ms", event.retry.base_delay_ms.map(Bson::from));
+    set("max_delay_ms", event.retry.max_delay_ms.map(Bson::from));
+    set(
+        "backoff_multiplier",
+        event.retry.backoff_multiplier.map(Bson::from),
+    );
+    if let Some((at, rest)) = event.available_at.map(milliseconds) {
+        set("available_at", Some(at.into()));
+        set("available_at_micros", (rest > 0).then_some(rest.into()));
+    }
+    if !event.headers.is_empty() {
+        let header = |(name, value): (&String, &String)| (name.clone(), Bson::from(value.as_str()));
+        let headers: Document = event.headers.iter().map(header).collect();
+        set("headers", Some(headers.into()));
+    }
+    document
+}
+
+/// A date has milliseconds; what is finer stands beside it.
+fn milliseconds(at: Time) -> (DateTime, i32) {
+    let micros = at.as_microsecond();
+    let rest = i32::try_from(micros.rem_euclid(1_000)).unwrap_or(0);
+    (DateTime::from_millis(micros.div_euclid(1_000)), rest)
+}
+
+/// The driver tells nobody, but it refuses to start a second one.
+async fn in_transaction(session: &mut ClientSession) -> Result<bool, EnqueueError> {
+    match session.start_transaction().await {
+        Ok(()) => {
+            session.abort_transaction().await?;
+            Ok(false)
+        }
+        Err(error) => match &*error.kind {
+            ErrorKind::Transaction { message, .. } => Ok(message.contains("already in progress")),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// The ids of these events that are there already. Asked through the outbox's version, so that one command also tells
+/// whether there is an outbox: an insert would simply make a collection, and nobody would read it. Looking comes before
+/// writing because a duplicate ends the whole transaction. Served by the index on event_id.
+async fn existing(
+    database: &Database,
+    tables: &Tables,
+    events: &str,
+    session: &mut ClientSession,
+    written: &[Event],
+) -> Result<HashSet<String>, EnqueueError> {
+    let ids: Vec<String> = written.iter().map(|event| event.id.to_string()).collect();
+    let meta = tables.name_beside("meta");
+    let meta = meta.split_once('.').map_or(meta.as_str(), |(_, name)| name);
+    let pipeline = [
+        doc! { "$match": { "_id": "schema_version" } },
+        doc! { "$lookup": {
+            "from": events,
+            "pipeline": [
+                { "$match": { "event_id": { "$in": ids } } },
+                { "$project": { "_id": 0, "event_id": 1 } },
+            ],
+            "as": "there",
+        } },
+    ];
+    let mut found = database
+        .collection::<Document>(meta)
+        .aggregate(pipeline)
+        .session(&mut *session)
+        .await?;
+    let Some(found) = found.next(session).await.transpose()? else {
+        return Err(EnqueueError::NotMigrated {
+            table: tables.name().to_owned(),
+            source: None,
+        });
+    };
+    let there = found.get_array("there").map(Vec::as_slice).unwrap_or_default();
+    let id = |found: &Bson| Some(found.as_document()?.get_str("event_id").ok()?.to_owned());
+    Ok(there.iter().filter_map(id).collect())
+}
+
+async fn write(
+    collection: &Collection<Document>,
+    session: &mut ClientSession,
+    new: &[Document],
+) -> Result<(), EnqueueError> {
+    let insert = collection.insert_many(new).session(session);
+    Ok(insert.await.map(drop)?)
+}
