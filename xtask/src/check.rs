@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::obtain;
 use crate::steps::{Outcome, Steps, cargo};
 
 /// Always the whole workspace with all features, so that the steps share what was compiled.
 pub(crate) fn run() -> Result<ExitCode> {
+    obtain::build_tools();
     let mut steps = Steps::default();
     steps.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
     let clippy = [

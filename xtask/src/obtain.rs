@@ -48,6 +48,28 @@ impl Servers {
     }
 }
 
+/// What building the Kafka client takes besides a C compiler: `make`, and for its OpenSSL a whole Perl. What can't be had
+/// shows when the build fails; this only says it in plain words before.
+pub(crate) fn build_tools() {
+    let missing = [
+        ("make", works("make", &["--version"])),
+        (
+            "perl",
+            works("perl", &["-MIPC::Cmd", "-MFindBin", "-MFile::Compare", "-e", "1"]),
+        ),
+    ];
+    let packages: Vec<_> = missing
+        .iter()
+        .filter(|(_, there)| !there)
+        .map(|(package, _)| *package)
+        .collect();
+    if !packages.is_empty()
+        && let Err(error) = debian::install("what the Kafka client is built with", &packages)
+    {
+        eprintln!("warning: the Kafka client can't be built: {error:#}");
+    }
+}
+
 /// What somebody may want to run beside Pillarbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
@@ -72,6 +94,7 @@ impl Kind {
 
 /// Everything the tests use.
 pub(crate) fn all(steps: &mut Steps) -> Servers {
+    build_tools();
     let mut servers = for_running(steps, &Kind::ALL);
     servers.add(steps, "PgBouncer", "PILLARBOX_PGBOUNCER", debian::pgbouncer());
     servers.add(
@@ -91,6 +114,12 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         "standardwebhooks",
         "PILLARBOX_WEBHOOKS_PYTHON",
         python::webhooks(),
+    );
+    servers.add(
+        steps,
+        "confluent-kafka",
+        "PILLARBOX_KAFKA_PYTHON",
+        python::kafka_client(),
     );
     for (major, version) in cache::POSTGRES {
         let name = format!("PILLARBOX_POSTGRES_{major}");

@@ -26,6 +26,7 @@ impl std::fmt::Display for Kind {
 
 /// The servers are the testkit's; this only makes sure that they are installed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    obtain::build_tools();
     let servers = obtain::for_running(&mut Steps::default(), &arguments.kinds);
     let names: Vec<_> = arguments.kinds.iter().map(|kind| kind.name()).collect();
     let mut command = cargo(&[

@@ -40,10 +40,10 @@ pub(crate) struct Global {
     /// The configuration file [default: ./pillarbox.yaml if it is there]
     #[arg(long, global = true, value_name = "FILE", env = "PILLARBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The database with the outbox: postgres://user@host/database or sqlite:path
+    /// The database with the outbox: postgres://user@host/database, mongodb://host/database or sqlite:path
     #[arg(long, global = true, value_name = "URL")]
     pub database: Option<String>,
-    /// One sink for everything: nats://host:port, http-stream:, stdout: or null:
+    /// One sink for everything: nats://host:port, kafka://host:port, http-stream:, stdout: or null:
     #[arg(long, global = true, value_name = "URL")]
     pub sink: Option<String>,
     /// Print JSON on stdout
@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Status(command::status::Args),
     Tail(command::tail::Args),
     Dead(Box<command::dead::Args>),
+    #[command(visible_alias = "topics")]
     Streams(command::streams::Args),
     Config(command::config::Args),
     Bench(bench::Args),

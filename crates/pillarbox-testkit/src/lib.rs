@@ -2,8 +2,10 @@
 //! contract suites that every store and sink passes, and the ledger that tells whether anything was lost, seen twice or
 //! out of order.
 
+pub mod confluent_kafka;
 pub mod contract;
 pub mod fuzz;
+pub mod kafka;
 pub mod ledger;
 pub mod nats_py;
 pub mod proxy;

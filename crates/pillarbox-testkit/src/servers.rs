@@ -15,7 +15,7 @@ mod pgbouncer;
 mod postgres;
 mod service;
 
-pub use found::{PYTHON, lacking, python, skip, webhooks_python};
+pub use found::{PYTHON, kafka_python, lacking, python, skip, webhooks_python};
 pub use kafka::{Kafka, KafkaOptions};
 pub use mongo::{Mongo, MongoOptions};
 pub use nats::{Nats, NatsOptions, NatsVersion};

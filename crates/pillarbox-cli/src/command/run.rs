@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Make the outbox's tables if they are missing
     #[arg(long)]
     migrate: bool,
-    /// Make the streams of the configuration, or change them, as `streams apply` does
+    /// Make the streams and topics of the configuration, or change them, as `streams apply` does
     #[arg(long)]
     apply_streams: bool,
     /// Where to serve HTTP, a loopback address [default: 127.0.0.1:7420]

@@ -15,10 +15,12 @@ use crate::{
     output::{Answer, Context, table},
 };
 
-/// Compare the streams in the configuration with those at the sinks, or make them
+/// Compare the streams and topics in the configuration with those at the sinks, or make them
 ///
 ///   pillarbox --config pillarbox.yaml streams check    # exit 1 when one is missing or differs
 ///   pillarbox --config pillarbox.yaml streams apply    # makes the missing ones, changes those that differ
+///
+/// Streams of NATS and topics of Kafka; `pillarbox topics` is the same command.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -28,13 +30,13 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare; change nothing. Exits 1 when a stream is missing or differs
+    /// Compare; change nothing. Exits 1 when one is missing or differs
     ///
     /// Example:
     ///   pillarbox --config pillarbox.yaml streams check
     #[command(verbatim_doc_comment)]
     Check,
-    /// Make the missing streams and change those that differ; shows what was found before
+    /// Make the missing ones and change those that differ; shows what was found before
     ///
     /// Example:
     ///   pillarbox --config pillarbox.yaml streams apply
@@ -42,17 +44,13 @@ enum Command {
     Apply,
 }
 
-/// A sink's name and its streams.
+/// A sink's name and its streams or topics.
 type Named = (Arc<str>, Arc<dyn Streams>);
 
 /// The sinks that have streams, by name. Sinks without any configured are left out.
 fn with_streams(settings: &Settings) -> Result<Vec<Named>> {
     let mut found = Vec::new();
-    for sink in settings
-        .sinks
-        .iter()
-        .filter(|sink| !sink.options.streams.is_empty())
-    {
+    for sink in settings.sinks.iter().filter(|sink| sink.options.has_streams()) {
         if let Some(streams) = connect::sink(&sink.options)?.streams {
             found.push((sink.name.clone(), streams));
         }
@@ -66,7 +64,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let sinks = with_streams(&settings)?;
     if sinks.is_empty() {
         bail!(
-            "the configuration names no streams. List them under `outbox.streams`, for example\n  streams:\n    - {{ name: ORDERS, subjects: [\"shop.order.>\"] }}"
+            "the configuration names no streams or topics. List them, for example\n  streams:\n    - {{ name: ORDERS, subjects: [\"shop.order.>\"] }}    # NATS\n  topics:\n    - {{ name: shop.order, partitions: 6 }}                # Kafka"
         );
     }
     let apply = matches!(args.command, Command::Apply);
@@ -105,7 +103,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
 }
 
 fn print(states: &[(Arc<str>, StreamState)], applied: bool, context: &Context) -> Result<()> {
-    let mut rows = table(&["STREAM", "SINK", "STATE", "DIFFERENCES"]);
+    let mut rows = table(&["NAME", "SINK", "STATE", "DIFFERENCES"]);
     for (sink, state) in states {
         let (word, differences) = match (&state.state, applied) {
             (Comparison::Same, _) => (context.good("as configured"), String::new()),

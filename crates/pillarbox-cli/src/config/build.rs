@@ -63,6 +63,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let mut sinks = delivery::sinks(outbox, &mut problems);
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
+    delivery::topics(outbox, &mut sinks, &mut problems);
     let relay = relay::options(outbox, &mut problems);
     let notices = notices::settings(outbox, &mut problems);
     let reprocess = reprocess::schedules(outbox, &mut problems);
@@ -222,8 +223,12 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
 /// Whether an address is one of these kinds and can be read. The message never shows the address: it may hold a password.
 fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
     // What stands before a colon and is no scheme may be a user, or a token.
-    let is_scheme =
-        |text: &str| text.len() <= 20 && text.bytes().all(|b| b.is_ascii_lowercase() || b"-+".contains(&b));
+    let is_scheme = |text: &str| {
+        text.len() <= 20
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || matches!(b, b'-' | b'+'))
+    };
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         return Err("this is no address: there is no `scheme:` in front".into());
     };
@@ -257,7 +262,7 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
                 return Err("the address has no host".into());
             }
         }
-    } else if matches!(scheme, "postgres" | "postgresql" | "nats" | "tls" | "kafka") {
+    } else if !matches!(scheme, "sqlite" | "http-stream" | "stdout" | "null") {
         return Err(format!("`{scheme}:` is followed by `//` and a host"));
     }
     Ok(())

@@ -24,6 +24,7 @@ outbox:
   database: { url: "postgres://app:geheimnis7f3a@127.0.0.1/shop", pooler: true, connections_max: 3 }
   sinks:
     events: { url: "nats://geheimnis7f3a@127.0.0.1:4222", publish_timeout_ms: 2000 }
+    log: { url: "kafka://app:geheimnis7f3a@127.0.0.1:9092,127.0.0.1:9093?sasl=plain&linger_ms=5" }
     other:
       url: 'stdout:'
   routes:
@@ -31,6 +32,8 @@ outbox:
     - { topic: "payout.*", sink: other, after_death: continue }
   streams:
     - { name: STREAM_RWA, subjects: ["rwa.>"], replicas: 3, storage: file, duplicate_window_seconds: 60 }
+  topics:
+    - { name: rwa.created, partitions: 6, replication: 3, settings: { retention.ms: 604800000, cleanup.policy: delete } }
   publisher: { batch_size: 200, lease_ms: 5000, window_events_max: 4000, name: "relay-1" }
   retry_policy: { jitter_range: [0.5, 1.5] }
   http: { listen: "127.0.0.1:7420" }

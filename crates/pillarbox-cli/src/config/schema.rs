@@ -29,8 +29,10 @@ pub(crate) struct Outbox {
     pub sinks: BTreeMap<String, Sink>,
     /// Which topics go where; the first match wins. Without any, everything goes to the one sink.
     pub routes: Vec<Route>,
-    /// The streams that are to exist at a sink.
+    /// The streams that are to exist at a NATS sink.
     pub streams: Vec<Stream>,
+    /// The topics that are to exist at a Kafka sink.
+    pub topics: Vec<Topic>,
     pub publisher: Publisher,
     pub retry_policy: RetryPolicy,
     pub dlq: Dlq,
@@ -42,7 +44,7 @@ pub(crate) struct Outbox {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Database {
-    /// `postgres://user@host/database` or `sqlite:path`.
+    /// `postgres://user@host/database`, `mongodb://host/database` or `sqlite:path`.
     pub url: String,
     /// The outbox's table, optionally after a schema and a dot.
     pub table_name: String,
@@ -67,7 +69,7 @@ pub(crate) struct Database {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sink {
-    /// `nats://host:port`, `http-stream:`, `stdout:` or `null:`.
+    /// `nats://host:port`, `kafka://host:port`, `http-stream:`, `stdout:` or `null:`.
     pub url: String,
     /// How long to wait for the other side's word on one event.
     #[serde(default = "publish_timeout_ms")]
@@ -81,7 +83,8 @@ pub(crate) struct Route {
     pub topic: String,
     /// A name under `sinks`.
     pub sink: String,
-    /// The stream that must take the event. An event that names one itself keeps its own.
+    /// The stream that must take the event; at a Kafka sink, the topic it goes to. An event that names one itself keeps its
+    /// own.
     #[serde(default)]
     pub stream: Option<String>,
     /// What events look like there: `raw` (the payload is the body, the rest are headers), `cloudevents` (binary mode),
@@ -143,6 +146,45 @@ pub(crate) enum Storage {
     #[default]
     File,
     Memory,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Topic {
+    pub name: String,
+    /// The brokers' choice unless given. More can be added later, none taken away.
+    #[serde(default)]
+    pub partitions: Option<u32>,
+    /// How many brokers have a copy. The brokers' choice unless given.
+    #[serde(default)]
+    pub replication: Option<u32>,
+    /// As Kafka names them: `retention.ms`, `cleanup.policy` and the like.
+    #[serde(default)]
+    pub settings: BTreeMap<String, TopicSetting>,
+    /// A name under `sinks`; may be left out where there is one Kafka sink.
+    #[serde(default)]
+    pub sink: Option<String>,
+}
+
+/// Kafka takes text; people write numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum TopicSetting {
+    Truth(bool),
+    Whole(i64),
+    Number(f64),
+    Text(String),
+}
+
+impl std::fmt::Display for TopicSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Truth(value) => value.fmt(f),
+            Self::Whole(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

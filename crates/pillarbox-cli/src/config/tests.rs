@@ -204,6 +204,34 @@ fn a_stream_belongs_to_the_one_sink_that_has_streams() {
 }
 
 #[test]
+fn a_topic_belongs_to_the_kafka_sink_and_its_settings_are_text() {
+    let text = "outbox:\n  sinks:\n    events: { url: \"kafka://127.0.0.1:9092\" }\n    old: { url: \"nats://127.0.0.1\" }\n  routes: [{ topic: \">\", sink: events, stream: orders }]\n  topics:\n    - { name: orders, partitions: 6, settings: { retention.ms: 604800000, cleanup.policy: compact, min.cleanable.dirty.ratio: 0.25 } }\n";
+    let settings = settings_of(text).unwrap();
+    let topic = &settings.sinks[0].options.topics[0];
+    assert_eq!((topic.partitions, topic.replication), (Some(6), None));
+    assert_eq!(topic.settings["retention.ms"], "604800000");
+    assert_eq!(topic.settings["min.cleanable.dirty.ratio"], "0.25");
+    let nats = text.replace("{ name: orders,", "{ name: orders, sink: old,");
+    assert!(problems(&nats).contains("only a kafka:// sink does"));
+    let bad = text.replace("{ name: orders,", "{ name: \"a b\",");
+    assert!(problems(&bad).contains("249 letters"));
+    let none = "outbox:\n  topics: [{ name: a }]\n";
+    assert!(problems(none).contains("no sink has topics"));
+}
+
+#[test]
+fn several_kafka_brokers_are_one_address() {
+    let url = "kafka://app:geheim@127.0.0.1:9092,127.0.0.1:9093?sasl=scram-sha-256";
+    let text = format!("outbox:\n  sinks:\n    a: {{ url: \"{url}\" }}\n");
+    assert_eq!(settings_of(&text).unwrap().sinks[0].options.url, url);
+    let (shown, _) = in_force(&load_text(&text, &[]).unwrap().config).unwrap();
+    assert!(
+        shown.contains("127.0.0.1:9093") && !shown.contains("geheim"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn an_address_that_cant_work_is_refused_without_being_shown() {
     for (url, part) in [
         ("postgress://a:geheim@h/x", "did you mean `postgres:`?"),

@@ -8,6 +8,8 @@ mod checks;
 mod dead_letters;
 mod garbage;
 mod harness;
+mod kafka;
+mod mongodb;
 mod outages;
 mod poison;
 mod relays;

@@ -11,6 +11,7 @@ pub(crate) const NATS_SERVER: &str = "2.15.1";
 /// Debian 12's.
 pub(crate) const NATS_SERVER_OLD: &str = "2.9.10";
 pub(crate) const NATS_PY: &str = "2.16.0";
+pub(crate) const CONFLUENT_KAFKA: &str = "2.16.1";
 pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
 pub(crate) const KAFKA: &str = "4.1.1";
 /// A wheel with the genuine mongod 6.0.5 in it.
@@ -74,6 +75,14 @@ pub(crate) fn webhooks_environment() -> PathBuf {
 
 pub(crate) fn webhooks_python() -> PathBuf {
     webhooks_environment().join("bin/python")
+}
+
+pub(crate) fn kafka_environment() -> PathBuf {
+    folder().join(format!("python-confluent-kafka-{CONFLUENT_KAFKA}"))
+}
+
+pub(crate) fn kafka_python() -> PathBuf {
+    kafka_environment().join("bin/python")
 }
 
 /// The folder with Kafka's jars.

@@ -75,6 +75,15 @@ pub fn python() -> Option<PathBuf> {
         .or_else(|| skip("nats-py"))
 }
 
+/// A Python interpreter that can import confluent-kafka.
+pub fn kafka_python() -> Option<PathBuf> {
+    [named("PILLARBOX_KAFKA_PYTHON"), Some(cache::kafka_python())]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
+        .or_else(|| skip("confluent-kafka"))
+}
+
 /// A Python interpreter that can import the reference implementation of Standard Webhooks.
 pub fn webhooks_python() -> Option<PathBuf> {
     [named("PILLARBOX_WEBHOOKS_PYTHON"), Some(cache::webhooks_python())]

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+mod confluent_kafka;
 mod nats_py;
 mod servers;

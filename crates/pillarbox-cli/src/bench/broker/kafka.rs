@@ -18,6 +18,7 @@ use rdkafka::{
     ClientConfig, ClientContext, Message as _, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
+    config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
     message::{DeliveryResult, Header, OwnedHeaders},
@@ -68,7 +69,11 @@ impl ProducerContext for Reports {
 
 impl Kafka {
     pub(super) fn new(options: &SinkOptions, topic: &str) -> Result<Self> {
-        let (producer, connection) = kafka::client_settings(options).map_err(|error| anyhow!(error))?;
+        let (mut producer, mut connection) =
+            kafka::client_settings(options).map_err(|error| anyhow!(error))?;
+        // What is wrong shows in the results; the rest is talk.
+        producer.set_log_level(RDKafkaLogLevel::Critical);
+        connection.set_log_level(RDKafkaLogLevel::Critical);
         let mut config = connection.clone();
         config
             .set("group.id", "pillarbox-bench")

@@ -35,7 +35,7 @@ pub(super) async fn streams(
 ) -> Option<anyhow::Error> {
     for NamedSink { name, options } in &settings.sinks {
         let Some(open) = sinks.get(name) else { continue };
-        let streams = open.streams.clone().filter(|_| !options.streams.is_empty());
+        let streams = open.streams.clone().filter(|_| options.has_streams());
         let answer = match &streams {
             Some(streams) => in_time(ask(&**streams, apply)).await,
             None => in_time(open.sink.check()).await.map(|()| Vec::new()),
@@ -114,12 +114,12 @@ fn missing(name: &str, states: &[StreamState]) -> Option<anyhow::Error> {
     };
     let differing = names(|state| matches!(state, Comparison::Differs { .. }));
     if !differing.is_empty() {
-        tracing::warn!(sink = %name, streams = %differing.join(", "), "streams differ from the configuration: see `pillarbox streams check`");
+        tracing::warn!(sink = %name, streams = %differing.join(", "), "they differ from the configuration: see `pillarbox streams check`");
     }
     let missing = names(|state| *state == Comparison::Missing);
     (!missing.is_empty()).then(|| {
         anyhow!(
-            "sink `{name}` has no stream {}: run `pillarbox streams apply`, or `pillarbox run --apply-streams`",
+            "sink `{name}` has no stream or topic {}: run `pillarbox streams apply`, or `pillarbox run --apply-streams`",
             missing.join(", ")
         )
     })
@@ -129,8 +129,8 @@ fn say_applied(states: &[StreamState], context: &Context) {
     for state in states {
         match state.state {
             Comparison::Same => {}
-            Comparison::Missing => context.say(&format!("Made the stream {}.", state.name)),
-            Comparison::Differs { .. } => context.say(&format!("Changed the stream {}.", state.name)),
+            Comparison::Missing => context.say(&format!("Made {}.", state.name)),
+            Comparison::Differs { .. } => context.say(&format!("Changed {}.", state.name)),
         }
     }
 }

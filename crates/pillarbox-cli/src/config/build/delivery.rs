@@ -6,13 +6,13 @@ use pillarbox_relay::{
     connect::SinkOptions,
     envelope::{Envelope, Mode},
     route::{AfterDeath, Pattern, Route, Routes},
-    sink::{self, StreamSpec},
+    sink::{self, StreamSpec, TopicSpec},
 };
 
 use super::{DAY_MS, NamedSink, Problems, scheme, within};
 use crate::config::{schema, show::word, unknown::nearest};
 
-const SINKS: &[&str] = &["nats", "tls", "http-stream", "stdout", "null"];
+const SINKS: &[&str] = &["nats", "tls", "kafka", "http-stream", "stdout", "null"];
 
 pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<NamedSink> {
     let mut sinks = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<Nam
         if let Err(problem) = scheme(&sink.url, SINKS) {
             problems.push((
                 key("url"),
-                format!("{problem}. Use nats://host:port, http-stream:, stdout: or null:"),
+                format!("{problem}. Use nats://host:port, kafka://host:port, http-stream:, stdout: or null:"),
             ));
         }
         within(
@@ -106,11 +106,6 @@ fn envelope(route: &schema::Route, key: String, problems: &mut Problems) -> Enve
 
 /// Gives each stream to its sink.
 pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems: &mut Problems) {
-    let with_streams: Vec<Arc<str>> = sinks
-        .iter()
-        .filter(|sink| has_streams(&sink.options.url))
-        .map(|sink| sink.name.clone())
-        .collect();
     for (index, stream) in outbox.streams.iter().enumerate() {
         let key = |field: &str| format!("outbox.streams.{index}.{field}");
         within(problems, key("replicas"), stream.replicas, 100);
@@ -128,33 +123,9 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
                 problems.push((key("subjects"), quoting(subject, &error)));
             }
         }
-        let owner = match (&stream.sink, with_streams.as_slice()) {
-            (Some(name), _) => {
-                known_sink(sinks, name, key("sink"), problems);
-                name.as_str().into()
-            }
-            (None, [only]) => only.clone(),
-            (None, []) => {
-                problems.push((key("name"), "no sink has streams: only a nats:// one does".into()));
-                continue;
-            }
-            (None, _) => {
-                problems.push((
-                    key("name"),
-                    "several sinks have streams: say which by `sink`".into(),
-                ));
-                continue;
-            }
-        };
-        let Some(sink) = sinks.iter_mut().find(|sink| sink.name == owner) else {
+        let Some(sink) = owner(sinks, stream.sink.as_deref(), &STREAMS, key, problems) else {
             continue;
         };
-        if !has_streams(&sink.options.url) {
-            problems.push((
-                key("sink"),
-                format!("`{}` has no streams: only a nats:// sink does", word(&owner)),
-            ));
-        }
         sink.options.streams.push(StreamSpec {
             name: stream.name.clone(),
             subjects: stream.subjects.clone(),
@@ -166,6 +137,84 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
             duplicate_window: Duration::from_secs(stream.duplicate_window_seconds),
         });
     }
+}
+
+/// Gives each topic to its sink.
+pub(super) fn topics(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems: &mut Problems) {
+    for (index, topic) in outbox.topics.iter().enumerate() {
+        let key = |field: &str| format!("outbox.topics.{index}.{field}");
+        if let Some(partitions) = topic.partitions {
+            within(problems, key("partitions"), partitions, 100_000);
+        }
+        if let Some(replication) = topic.replication {
+            within(problems, key("replication"), replication, 100);
+        }
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if topic.name.is_empty() || topic.name.len() > 249 || !topic.name.bytes().all(plain) {
+            problems.push((
+                key("name"),
+                "a Kafka topic has up to 249 letters, digits, `.`, `_` and `-`".into(),
+            ));
+        }
+        let Some(sink) = owner(sinks, topic.sink.as_deref(), &TOPICS, key, problems) else {
+            continue;
+        };
+        let setting = |(name, value): (&String, &schema::TopicSetting)| (name.clone(), value.to_string());
+        sink.options.topics.push(TopicSpec {
+            name: topic.name.clone(),
+            partitions: topic.partitions,
+            replication: topic.replication,
+            settings: topic.settings.iter().map(setting).collect(),
+        });
+    }
+}
+
+/// What lies at a sink, and where it can.
+struct Lying {
+    things: &'static str,
+    at: &'static str,
+    can: fn(&str) -> bool,
+}
+
+const STREAMS: Lying = Lying {
+    things: "streams",
+    at: "nats://",
+    can: |url| url.starts_with("nats:") || url.starts_with("tls:"),
+};
+const TOPICS: Lying = Lying {
+    things: "topics",
+    at: "kafka://",
+    can: |url| url.starts_with("kafka:"),
+};
+
+/// The sink that a stream or topic belongs to: the one it names, or the only one it can be.
+fn owner<'a>(
+    sinks: &'a mut [NamedSink],
+    named: Option<&str>,
+    Lying { things, at, can }: &Lying,
+    key: impl Fn(&str) -> String,
+    problems: &mut Problems,
+) -> Option<&'a mut NamedSink> {
+    if let Some(name) = named {
+        known_sink(sinks, name, key("sink"), problems);
+        let sink = sinks.iter_mut().find(|sink| &*sink.name == name)?;
+        if !can(&sink.options.url) {
+            problems.push((
+                key("sink"),
+                format!("`{}` has no {things}: only a {at} sink does", word(name)),
+            ));
+        }
+        return Some(sink);
+    }
+    let mut able = sinks.iter_mut().filter(|sink| can(&sink.options.url));
+    let only = able.next();
+    let problem = match (&only, able.next()) {
+        (Some(_), None) => return only,
+        (None, _) => format!("no sink has {things}: only a {at} one does"),
+        (Some(_), Some(_)) => format!("several sinks have {things}: say which by `sink`"),
+    };
+    problems.push((key("name"), problem));
+    None
 }
 
 fn known_sink(sinks: &[NamedSink], name: &str, key: String, problems: &mut Problems) {
@@ -189,8 +238,4 @@ fn known_sink(sinks: &[NamedSink], name: &str, key: String, problems: &mut Probl
 /// The message of an error that quotes what was written.
 fn quoting(written: &str, error: &impl ToString) -> String {
     error.to_string().replacen(written, &word(written), 1)
-}
-
-fn has_streams(url: &str) -> bool {
-    url.starts_with("nats:") || url.starts_with("tls:")
 }

@@ -75,8 +75,8 @@ async fn a_blocked_key_waits_for_a_person_and_the_others_go_on() {
     scene.done(&["dead", "replay", "--all", "--yes"]).await;
     scene.assert_whole().await;
     let (first, behind) = (
-        messages(&scene.config.nats, "SMALL").await,
-        messages(&scene.config.nats, STREAM).await,
+        messages(&scene.config.sink, "SMALL").await,
+        messages(&scene.config.sink, STREAM).await,
     );
     let key = |message: &&jetstream::Message| {
         let headers = message.headers.as_ref().unwrap();
@@ -148,7 +148,7 @@ async fn where_the_latest_is_enough_only_the_newest_goes_out() {
     producer.place("key", 2).await;
     let relay = scene.relay("relay").await;
     scene.assert_whole().await;
-    let arrived = messages(&scene.config.nats, "SMALL").await;
+    let arrived = messages(&scene.config.sink, "SMALL").await;
     let arrived: Vec<usize> = arrived.iter().map(|message| message.payload.len()).collect();
     assert_eq!(arrived, [32], "the newest state alone");
     assert_eq!(scene.count(DEAD).await, 3);

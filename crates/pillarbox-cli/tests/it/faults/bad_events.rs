@@ -173,7 +173,7 @@ async fn a_bad_event_holds_back_only_its_key_and_the_key_goes_on_in_order() {
     producer.place("key-0", 2).await;
     scene.until(published, |events| events == 42).await;
     scene.until(held, |events| events == 6).await;
-    let stored = messages(&scene.config.nats, STREAM).await;
+    let stored = messages(&scene.config.sink, STREAM).await;
     assert_eq!(stored.len(), 42, "nothing of the bad key");
 
     let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
@@ -191,8 +191,8 @@ async fn a_bad_event_holds_back_only_its_key_and_the_key_goes_on_in_order() {
             .map(|message| message.info().unwrap().published)
             .collect()
     };
-    let around = times(messages(&scene.config.nats, "LATE").await);
-    let between = times(messages(&scene.config.nats, STREAM).await);
+    let around = times(messages(&scene.config.sink, "LATE").await);
+    let between = times(messages(&scene.config.sink, STREAM).await);
     assert_eq!((around.len(), between.len()), (2, 5));
     assert!(
         around[0] < between[0] && between[2] < around[1] && around[1] < between[3],
@@ -244,8 +244,8 @@ async fn an_event_that_failed_is_tried_again_by_the_relay_that_takes_over() {
     };
     context.create_stream(bound).await.unwrap();
     scene.assert_whole().await;
-    let unbound = messages(&scene.config.nats, "UNBOUND").await;
-    let first_behind = messages(&scene.config.nats, STREAM)
+    let unbound = messages(&scene.config.sink, "UNBOUND").await;
+    let first_behind = messages(&scene.config.sink, STREAM)
         .await
         .into_iter()
         .find(|message| key_of(message) == "bad")

@@ -26,7 +26,7 @@ async fn write(scene: &Scene, events: &[Event]) {
 
 /// The ids in the stream, in its order.
 async fn delivered(scene: &Scene) -> Vec<Uuid> {
-    let messages = messages(&scene.config.nats, STREAM).await;
+    let messages = messages(&scene.config.sink, STREAM).await;
     let id = |message: &async_nats::jetstream::Message| {
         let headers = message.headers.as_ref().unwrap();
         headers.get("Nats-Msg-Id").unwrap().as_str().parse().unwrap()

@@ -124,7 +124,7 @@ async fn torture_dead_letters_are_grouped_and_mended() {
     let published = "select count(*) from outbox_events where status = 'published'";
     scene.until(published, |count| count == 3_500).await;
     let mut next: HashMap<String, i64> = HashMap::new();
-    for message in messages(&scene.config.nats, "LATE").await {
+    for message in messages(&scene.config.sink, "LATE").await {
         let key = message.headers.as_ref().unwrap().get("Pillarbox-Key").unwrap();
         let n: Value = serde_json::from_slice(&message.payload).unwrap();
         let expected = next.entry(key.to_string()).or_default();

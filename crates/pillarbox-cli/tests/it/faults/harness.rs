@@ -1,6 +1,8 @@
-//! A database, a NATS, a configuration and a ledger: what every test here starts from.
+//! A database, a broker, a configuration and a ledger: what every test here starts from.
 
 mod binary;
+mod kafka;
+mod mongo;
 mod producer;
 mod receiver;
 mod relay;
@@ -16,6 +18,8 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use tokio::time::Instant;
 
 pub(super) use binary::Binary;
+pub(super) use kafka::assert_whole_in;
+pub(super) use mongo::{MongoLoad, MongoScene};
 pub(super) use producer::{Load, Producer};
 pub(super) use receiver::{messages, read_stream};
 pub(super) use relay::Relay;
@@ -30,7 +34,7 @@ pub(super) const STREAM: &str = "EVENTS";
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     pub database: String,
-    pub nats: String,
+    pub sink: String,
     pub lease_ms: u64,
     pub publish_timeout_ms: u64,
     pub pooler: bool,
@@ -45,10 +49,10 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn new(database: &str, nats: &str) -> Self {
+    pub(super) fn new(database: &str, sink: &str) -> Self {
         Self {
             database: database.to_owned(),
-            nats: nats.to_owned(),
+            sink: sink.to_owned(),
             lease_ms: 5_000,
             publish_timeout_ms: 5_000,
             pooler: false,
@@ -71,7 +75,7 @@ impl Config {
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n",
             self.database,
             self.pooler,
-            self.nats,
+            self.sink,
             self.publish_timeout_ms,
             far.unwrap_or_default(),
             self.routes,
@@ -135,6 +139,10 @@ impl Scene {
     pub(super) async fn prepare(&self) {
         self.done(&["migrate"]).await;
         self.done(&["streams", "apply"]).await;
+        self.make_counters().await;
+    }
+
+    async fn make_counters(&self) {
         sqlx::query("create table counters (key text primary key, n bigint not null)")
             .execute(&self.pool)
             .await
@@ -188,7 +196,7 @@ impl Scene {
     /// Everything that was committed is in the stream once, in order, and nothing else is.
     pub(super) async fn assert_whole(&self) {
         self.settled().await;
-        read_stream(&self.config.nats, STREAM, &self.ledger).await;
+        read_stream(&self.config.sink, STREAM, &self.ledger).await;
         let verdict = self.ledger.verdict();
         assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
         assert!(verdict.committed > 0, "nothing was tried");

@@ -11,14 +11,14 @@ use pillarbox_testkit::{
 use super::harness::{Config, Load, Producer, STREAM, Scene, messages, read_stream};
 
 /// Waits until so many more events are published than there are now: things move.
-async fn moves(scene: &Scene) {
+pub(super) async fn moves(scene: &Scene) {
     let sql = "select count(*) from outbox_events where status = 'published'";
     let before = scene.count(sql).await;
     scene.until(sql, |published| published >= before + 100).await;
 }
 
 /// Failures of an event's own are counted; an outage is nobody's.
-async fn assert_nobody_was_charged(scene: &Scene) {
+pub(super) async fn assert_nobody_was_charged(scene: &Scene) {
     let charged = scene
         .count("select count(*) from outbox_events where attempts <> 0 or status <> 'published'")
         .await;
@@ -255,7 +255,7 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     far.start_again().await;
     scene.until(published, |events| events == 4_600).await;
     let mut arrived = Vec::new();
-    for (nats, stream, count) in [(&far.url(), "FAR", 2_000), (&scene.config.nats, STREAM, 2_600)] {
+    for (nats, stream, count) in [(&far.url(), "FAR", 2_000), (&scene.config.sink, STREAM, 2_600)] {
         let stored = messages(nats, stream).await;
         assert_eq!(stored.len(), count, "{stream}");
         arrived.extend(stored.into_iter().map(|message| {
@@ -315,7 +315,7 @@ async fn torture_the_network_to_nats_goes_wrong_under_load() {
     }
     load.stop().await;
     scene.settled().await;
-    read_stream(&direct.nats, STREAM, &scene.ledger).await;
+    read_stream(&direct.sink, STREAM, &scene.ledger).await;
     let verdict = scene.ledger.verdict();
     assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
     assert_nobody_was_charged(&scene).await;

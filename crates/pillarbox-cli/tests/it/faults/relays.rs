@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::harness::{Load, Relay, STREAM, Scene, messages};
 
 /// Waits until a relay is in the middle of its work: it holds lanes, and events of theirs are not settled.
-async fn busy(scene: &Scene, relay: &str) {
+pub(super) async fn busy(scene: &Scene, relay: &str) {
     let sql = format!(
         "select count(*) from outbox_events e join outbox_events_lanes l on l.lane = e.lane
          join outbox_events_relays r on r.id = l.owner
@@ -132,7 +132,7 @@ async fn a_relay_that_stopped_left_nothing_published_but_unsettled() {
     relay.stop().await;
     load.stop().await;
     let published = scene.count(published).await;
-    let stored = messages(&scene.config.nats, STREAM).await.len();
+    let stored = messages(&scene.config.sink, STREAM).await.len();
     assert_eq!(
         published, stored as i64,
         "everything in the stream is settled in the table"

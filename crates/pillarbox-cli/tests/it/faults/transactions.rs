@@ -24,7 +24,7 @@ async fn a_transaction_that_commits_long_after_later_ones_is_delivered() {
     let next = scene.relay("next").await;
     producer.place("key-0", 1).await;
     scene.settled().await;
-    assert_eq!(messages(&scene.config.nats, STREAM).await.len(), 41);
+    assert_eq!(messages(&scene.config.sink, STREAM).await.len(), 41);
 
     late.commit().await.unwrap();
     producer.committed(&written);
@@ -84,7 +84,7 @@ async fn a_prepared_transaction_is_delivered_when_it_commits_and_not_when_it_is_
         producer.place("key", 2).await;
     }
     scene.settled().await;
-    assert_eq!(messages(&scene.config.nats, STREAM).await.len(), 4);
+    assert_eq!(messages(&scene.config.sink, STREAM).await.len(), 4);
     for (fate, written) in ["commit", "rollback"].into_iter().zip(&prepared) {
         scene
             .pool

@@ -191,6 +191,11 @@ fn validator() -> Document {
     } }
 }
 
+/// Moderate: a document that came in past the validator, or was there before it, can still be settled.
+fn validation() -> Document {
+    doc! { "validator": validator(), "validationLevel": "moderate" }
+}
+
 /// A lane as it begins.
 fn lane() -> Document {
     doc! {
@@ -268,7 +273,9 @@ pub(super) fn script(tables: &Tables) -> String {
         let create = format!("{database}.createCollection({collection});");
         let _ = writeln!(script, "\nif (!{there}) {create}");
         if name == "events" {
-            let command = format!("{{ collMod: {collection}, validator: {} }}", js(&validator()));
+            let validator = js(&validator());
+            let command =
+                format!("{{ collMod: {collection}, validator: {validator}, validationLevel: \"moderate\" }}");
             let _ = writeln!(script, "{database}.runCommand({command});");
         }
         let collection = format!("{database}.getCollection({collection})");
@@ -317,7 +324,7 @@ async fn make(
     let namespace = collection.namespace();
     let mut command = doc! { "create": &namespace.coll };
     if namespace == at.events.namespace() {
-        command.insert("validator", validator());
+        command.extend(validation());
     }
     connection.counted(1);
     let database = at.client.database(&namespace.db);
@@ -328,7 +335,8 @@ async fn make(
     }
     if namespace == at.events.namespace() {
         // Somebody's collection becomes an outbox, or an earlier `migrate` was interrupted.
-        let command = doc! { "collMod": &namespace.coll, "validator": validator() };
+        let mut command = doc! { "collMod": &namespace.coll };
+        command.extend(validation());
         connection.run(database.run_command(command)).await?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! NATS over TLS, with certificates made here.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -14,55 +14,17 @@ use pillarbox_testkit::{
     contract::sink::{event, outgoing},
     servers::{Nats, NatsOptions},
 };
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
 
-use super::nats::{failure, open, spec};
-
-/// An authority, whose files lie in one folder.
-struct Authority {
-    folder: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
-    ca: PathBuf,
-}
+use super::{
+    authority::Authority,
+    nats::{failure, open, spec},
+};
 
 impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let ca = folder.join(format!("{name}.pem"));
-        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
-        Self {
-            folder: folder.to_owned(),
-            issuer: Issuer::new(params, key),
-            ca,
-        }
-    }
-
-    /// A certificate for that host or name, and its key.
-    fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().unwrap();
-        let signed = params.signed_by(&key, &self.issuer).unwrap();
-        let (certificate, secret) = (
-            self.folder.join(format!("{name}.crt")),
-            self.folder.join(format!("{name}.key")),
-        );
-        std::fs::write(&certificate, signed.pem()).unwrap();
-        std::fs::write(&secret, key.serialize_pem()).unwrap();
-        (certificate, secret)
-    }
-
     /// A server with a certificate for `host`; `verify` asks its clients for one of this authority too.
     async fn server(&self, host: &str, verify: bool) -> Option<Nats> {
         Nats::start_with(NatsOptions::configured(self.configuration(host, verify))).await

@@ -1,0 +1,167 @@
+//! A broker that is killed, restarted or frozen.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pillarbox_relay::{
+    Sink,
+    sink::{Outcome, Outgoing, SinkErrorKind, kafka::KafkaSink},
+};
+use pillarbox_testkit::{contract::sink::event, servers::Kafka};
+use tokio::sync::watch;
+
+use super::harness::{TIMEOUT, failure, in_order, open, read, to};
+
+const KEYS: usize = 10;
+
+/// Publishes numbered events of some keys until told to stop, as the engine would: what failed is sent again before
+/// anything that comes after it. Returns how many arrived, as the sink says.
+async fn keep_publishing(
+    sink: Arc<KafkaSink>,
+    stop: watch::Receiver<bool>,
+    arrived: watch::Sender<usize>,
+) -> usize {
+    let mut next = 0;
+    let mut waiting: Vec<Outgoing> = Vec::new();
+    while !*stop.borrow() || !waiting.is_empty() {
+        while waiting.len() < 100 && !*stop.borrow() {
+            waiting.push(to(
+                "orders",
+                event(&format!("k{}", next % KEYS), next.to_string()),
+            ));
+            next += 1;
+        }
+        let began = Instant::now();
+        let outcomes = sink.publish(&waiting).await;
+        assert!(
+            began.elapsed() < TIMEOUT + Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
+        let left = waiting
+            .into_iter()
+            .zip(outcomes)
+            .filter_map(|(outgoing, outcome)| match outcome {
+                Outcome::Delivered => None,
+                Outcome::Held => Some(outgoing),
+                Outcome::Failed(error) => {
+                    let away = [
+                        SinkErrorKind::Unreachable,
+                        SinkErrorKind::Timeout,
+                        SinkErrorKind::Unavailable,
+                    ];
+                    assert!(away.contains(&error.kind), "{error:?}");
+                    Some(outgoing)
+                }
+            });
+        waiting = left.collect();
+        arrived.send_replace(next - waiting.len());
+    }
+    next
+}
+
+async fn at_least(arrived: &mut watch::Receiver<usize>, more: usize) {
+    let target = *arrived.borrow() + more;
+    let wait = arrived.wait_for(|count| *count >= target);
+    tokio::time::timeout(Duration::from_secs(60), wait)
+        .await
+        .expect("events arrive")
+        .unwrap();
+}
+
+async fn survives(url_settings: &str, mut trouble: impl AsyncFnMut(&mut Kafka)) {
+    let Some(mut server) = Kafka::start().await else {
+        return;
+    };
+    server.create_topic("orders", 4).await;
+    let sink = Arc::new(open(&format!("{}?{url_settings}", server.url())));
+    let (stop, stopped) = watch::channel(false);
+    let (count, mut arrived) = watch::channel(0);
+    let publishing = tokio::spawn(keep_publishing(sink, stopped, count));
+    for _ in 0..2 {
+        at_least(&mut arrived, 500).await;
+        trouble(&mut server).await;
+    }
+    at_least(&mut arrived, 500).await;
+    stop.send_replace(true);
+    let published = publishing.await.unwrap();
+    in_order(&read(&server.bootstrap(), "orders", true).await, published);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_out_of_order_when_the_broker_is_killed() {
+    survives("", async |server| {
+        server.kill().await;
+        server.start_again().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_out_of_order_when_the_broker_freezes() {
+    survives("", async |server| {
+        server.pause().await;
+        // Longer than a publish waits.
+        tokio::time::sleep(TIMEOUT + Duration::from_secs(1)).await;
+        server.resume().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_out_of_order_when_the_broker_is_killed_during_transactions() {
+    survives("transactions=true", async |server| {
+        server.kill().await;
+        server.start_again().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_broker_leaves_what_was_sent_in_doubt() {
+    let Some(mut server) = Kafka::start().await else {
+        return;
+    };
+    server.create_topic("orders", 1).await;
+    let sink = open(&server.url());
+    assert_eq!(
+        sink.publish(&[to("orders", event("a", "0"))]).await,
+        [Outcome::Delivered]
+    );
+    server.pause().await;
+    let began = Instant::now();
+    let outcomes = sink
+        .publish(&[
+            to("orders", event("a", "1")),
+            to("orders", event("a", "2")),
+            to("orders", event("b", "3")),
+        ])
+        .await;
+    assert!(
+        began.elapsed() < TIMEOUT + Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    for index in [0, 2] {
+        let error = failure(&outcomes[index]);
+        assert_eq!(
+            (error.kind, error.in_doubt),
+            (SinkErrorKind::Timeout, true),
+            "{error}"
+        );
+    }
+    assert_eq!(outcomes[1], Outcome::Held);
+    let check = sink.check().await.unwrap_err();
+    assert_eq!(check.kind, SinkErrorKind::Timeout, "{check}");
+    server.resume().await;
+    let deadline = Instant::now() + TIMEOUT;
+    while sink.check().await.is_err() {
+        assert!(Instant::now() < deadline, "it does not come back");
+    }
+    assert_eq!(
+        sink.publish(&[to("orders", event("a", "4"))]).await,
+        [Outcome::Delivered]
+    );
+}

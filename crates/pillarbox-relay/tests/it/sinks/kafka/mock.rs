@@ -1,0 +1,291 @@
+//! What brokers answer when a cluster is in trouble: librdkafka's own mock cluster says it on demand.
+//!
+//! It does not look at the sequence numbers by which a real broker refuses what is behind a lost request, so here each
+//! partition has one request in flight: the events of a batch linger until they are one.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use pillarbox_relay::{
+    Sink,
+    sink::{Outcome, Outgoing, SinkErrorKind, kafka::KafkaSink},
+};
+use pillarbox_testkit::contract::sink::event;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rdkafka::{
+    mocking::MockCluster,
+    producer::DefaultProducerContext,
+    types::{RDKafkaApiKey as Api, RDKafkaRespErr as Answer},
+};
+
+use super::harness::{TIMEOUT, failure, in_order, open, read, to};
+
+const TOPIC: &str = "orders";
+const PARTITIONS: i32 = 3;
+
+fn cluster() -> MockCluster<'static, DefaultProducerContext> {
+    let cluster = MockCluster::new(3).unwrap();
+    cluster.create_topic(TOPIC, PARTITIONS, 3).unwrap();
+    cluster
+}
+
+fn sink_at(cluster: &MockCluster<'_, DefaultProducerContext>, settings: &str) -> KafkaSink {
+    open(&format!("kafka://{}?{settings}", cluster.bootstrap_servers()))
+}
+
+/// Events that wait, of each key in its order, as the engine has them: what did not arrive goes first the next time.
+struct Waiting {
+    events: Vec<Outgoing>,
+    next: usize,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self {
+            events: Vec::new(),
+            next: 0,
+        }
+    }
+
+    fn add(&mut self, events: usize, keys: usize) {
+        for n in self.next..self.next + events {
+            self.events
+                .push(to(TOPIC, event(&format!("k{}", n % keys), n.to_string())));
+        }
+        self.next += events;
+    }
+
+    /// Publishes what waits and keeps what did not arrive. Returns the failures.
+    async fn publish(&mut self, sink: &KafkaSink) -> Vec<SinkErrorKind> {
+        let batch = std::mem::take(&mut self.events);
+        let began = Instant::now();
+        let outcomes = sink.publish(&batch).await;
+        assert!(
+            began.elapsed() < TIMEOUT + Duration::from_secs(1),
+            "{:?}",
+            began.elapsed()
+        );
+        let mut failures = Vec::new();
+        let mut lost: HashMap<String, ()> = HashMap::new();
+        for (outgoing, outcome) in batch.into_iter().zip(outcomes) {
+            let key = outgoing.event.event.key().to_owned();
+            match outcome {
+                Outcome::Delivered => assert!(!lost.contains_key(&key), "{key} has a gap"),
+                Outcome::Held => {
+                    lost.insert(key, ());
+                    self.events.push(outgoing);
+                }
+                Outcome::Failed(error) => {
+                    assert!(
+                        lost.insert(key, ()).is_none(),
+                        "one failure for a key, the rest is held"
+                    );
+                    failures.push(error.kind);
+                    self.events.push(outgoing);
+                }
+            }
+        }
+        failures
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaders_that_change_under_way_cost_nothing() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "linger_ms=20");
+    let mut waiting = Waiting::new();
+    for round in 0..30 {
+        waiting.add(60, 6);
+        let leader = round % 3 + 1;
+        cluster
+            .partition_leader(TOPIC, round % PARTITIONS, Some(leader))
+            .unwrap();
+        assert_eq!(waiting.publish(&sink).await, []);
+        assert_eq!(
+            waiting.events.len(),
+            0,
+            "the client finds the new leader by itself"
+        );
+    }
+    in_order(
+        &read(&cluster.bootstrap_servers(), TOPIC, false).await,
+        waiting.next,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_replicas_for_a_while_delay_and_keep_the_order() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "linger_ms=20");
+    let mut waiting = Waiting::new();
+    waiting.add(30, 3);
+    assert_eq!(waiting.publish(&sink).await, []);
+    cluster.request_errors(
+        Api::Produce,
+        &[
+            Answer::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+            Answer::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            Answer::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+            Answer::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+            Answer::RD_KAFKA_RESP_ERR__TRANSPORT,
+        ],
+    );
+    waiting.add(30, 3);
+    assert_eq!(waiting.publish(&sink).await, []);
+    assert_eq!(waiting.events.len(), 0);
+    in_order(
+        &read(&cluster.bootstrap_servers(), TOPIC, false).await,
+        waiting.next,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_replicas_for_long_are_told_in_time_and_get_over() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "");
+    cluster.request_errors(
+        Api::Produce,
+        &[Answer::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 1000],
+    );
+    let mut waiting = Waiting::new();
+    waiting.add(30, 3);
+    let failures = waiting.publish(&sink).await;
+    assert_eq!(failures, [SinkErrorKind::Timeout; 3]);
+    cluster.clear_request_errors(Api::Produce);
+    assert_eq!(waiting.publish(&sink).await, []);
+    assert_eq!(waiting.events.len(), 0);
+    in_order(
+        &read(&cluster.bootstrap_servers(), TOPIC, false).await,
+        waiting.next,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_broker_is_told_in_time_and_what_it_took_late_is_a_copy() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "");
+    let mut waiting = Waiting::new();
+    waiting.add(30, 3);
+    assert_eq!(waiting.publish(&sink).await, []);
+    cluster
+        .broker_round_trip_time(-1, TIMEOUT + Duration::from_secs(3))
+        .unwrap();
+    waiting.add(30, 3);
+    let failures = waiting.publish(&sink).await;
+    assert_eq!(failures, [SinkErrorKind::Timeout; 3]);
+    cluster.broker_round_trip_time(-1, Duration::ZERO).unwrap();
+    while !waiting.events.is_empty() {
+        waiting.publish(&sink).await;
+    }
+    in_order(
+        &read(&cluster.bootstrap_servers(), TOPIC, false).await,
+        waiting.next,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_brokers_answer_the_order_holds() {
+    use Answer::*;
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "linger_ms=20");
+    let answers = [
+        RD_KAFKA_RESP_ERR_NO_ERROR,
+        RD_KAFKA_RESP_ERR_NO_ERROR,
+        RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+        RD_KAFKA_RESP_ERR_INVALID_RECORD,
+        RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+        RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        RD_KAFKA_RESP_ERR__TRANSPORT,
+        RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+    ];
+    cluster
+        .broker_round_trip_time(-1, Duration::from_millis(2))
+        .unwrap();
+    let mut waiting = Waiting::new();
+    for _ in 0..40 {
+        waiting.add(100, 5);
+        let chosen: Vec<Answer> = (0..random.random_range(0..6))
+            .map(|_| answers[random.random_range(0..answers.len())])
+            .collect();
+        cluster.request_errors(Api::Produce, &chosen);
+        waiting.publish(&sink).await;
+    }
+    cluster.clear_request_errors(Api::Produce);
+    let deadline = Instant::now() + TIMEOUT * 4;
+    while !waiting.events.is_empty() {
+        assert!(Instant::now() < deadline, "{} still wait", waiting.events.len());
+        waiting.publish(&sink).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    in_order(
+        &read(&cluster.bootstrap_servers(), TOPIC, false).await,
+        waiting.next,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_not_granted_fails_only_its_own_events() {
+    let cluster = cluster();
+    cluster.create_topic("secret", 1, 1).unwrap();
+    cluster
+        .topic_error("secret", Answer::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+        .unwrap();
+    let sink = sink_at(&cluster, "");
+    let outcomes = sink
+        .publish(&[to("secret", event("a", "1")), to(TOPIC, event("b", "2"))])
+        .await;
+    let error = failure(&outcomes[0]);
+    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::Busy, false));
+    assert!(error.message.contains("may not write to secret"), "{error}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
+
+    // One may look at a topic and yet not write to it.
+    cluster.request_errors(
+        Api::Produce,
+        &[Answer::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED],
+    );
+    let outcomes = sink
+        .publish(&[to(TOPIC, event("c", "3")), to(TOPIC, event("c", "4"))])
+        .await;
+    let error = failure(&outcomes[0]);
+    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::Busy, false));
+    assert_eq!(outcomes[1], Outcome::Held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unanswered_commit_is_in_doubt_and_nothing_else_of_a_transaction_is() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "transactions=true");
+    let mut waiting = Waiting::new();
+    waiting.add(10, 2);
+    assert_eq!(waiting.publish(&sink).await, []);
+    let one = [to(TOPIC, event("a", "100"))];
+
+    cluster.request_errors(
+        Api::EndTxn,
+        &[Answer::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE; 1000],
+    );
+    let error = failure(&sink.publish(&one).await[0]).clone();
+    assert!(error.in_doubt, "{error:?}");
+    cluster.clear_request_errors(Api::EndTxn);
+    assert_eq!(sink.publish(&one).await, [Outcome::Delivered]);
+
+    cluster.request_errors(
+        Api::Produce,
+        &[Answer::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 1000],
+    );
+    let error = failure(&sink.publish(&one).await[0]).clone();
+    assert_eq!(
+        (error.kind, error.in_doubt),
+        (SinkErrorKind::Timeout, false),
+        "{error}"
+    );
+    cluster.clear_request_errors(Api::Produce);
+    assert_eq!(sink.publish(&one).await, [Outcome::Delivered]);
+}

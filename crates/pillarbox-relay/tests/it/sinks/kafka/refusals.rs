@@ -1,0 +1,147 @@
+//! What a broker refuses: alone, without a gap, and with the reason.
+
+use std::time::Instant;
+
+use pillarbox_relay::{
+    Sink,
+    sink::{Outcome, Outgoing, SinkErrorKind},
+};
+use pillarbox_testkit::{contract::sink::event, servers};
+
+use super::harness::{TIMEOUT, failure, in_order, new_topic, new_topic_with, open, read, to};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_topic_fails_its_own_events_at_once_and_only_until_it_is_made() {
+    let Some(server) = servers::kafka().await else {
+        return;
+    };
+    let there = new_topic(server, 1).await;
+    let missing = format!("{there}-missing");
+    let sink = open(&server.url());
+    let began = Instant::now();
+    let outcomes = sink
+        .publish(&[
+            to(&there, event("a", "1")),
+            to(&missing, event("b", "2")),
+            to(&there, event("b", "3")),
+            to(&there, event("c", "4")),
+        ])
+        .await;
+    assert!(began.elapsed() < TIMEOUT, "nobody waits for it");
+    let error = failure(&outcomes[1]);
+    assert_eq!(
+        (error.kind, error.in_doubt),
+        (SinkErrorKind::MissingStream, false)
+    );
+    assert!(
+        error.message.contains(&missing) && error.message.contains("topics apply"),
+        "{error}"
+    );
+    assert_eq!(outcomes[0], Outcome::Delivered);
+    assert_eq!(outcomes[2], Outcome::Held, "its key waits, on whatever topic");
+    assert_eq!(outcomes[3], Outcome::Delivered);
+
+    server.create_topic(&missing, 1).await;
+    let deadline = Instant::now() + TIMEOUT;
+    let again = [to(&missing, event("b", "2"))];
+    while sink.publish(&again).await != [Outcome::Delivered] {
+        assert!(Instant::now() < deadline, "the new topic is not noticed");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+/// The request that a broker refuses has other events in it, and others are on their way behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn losing_the_middle_of_three_holds_the_third() {
+    let Some(server) = servers::kafka().await else {
+        return;
+    };
+    let topic = new_topic_with(server, 1, &[("max.message.bytes", "3000")]).await;
+    let sink = open(&format!("{}?compression=none", server.url()));
+    let large = "9".repeat(4000);
+    let batch = [
+        to(&topic, event("a", "1")),
+        to(&topic, event("hot", "1")),
+        to(&topic, event("hot", large.clone())),
+        to(&topic, event("hot", "3")),
+        to(&topic, event("b", "1")),
+    ];
+    let mut outcomes = sink.publish(&batch).await;
+    let error = failure(&outcomes[2]).clone();
+    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::TooLarge, false));
+    assert!(error.message.contains("max.message.bytes"), "{error}");
+    assert_eq!(outcomes[3], Outcome::Held);
+    // The others may have been given back instead: they are not at fault, and go out next time.
+    for index in [0, 1, 4] {
+        if outcomes[index] == Outcome::Held {
+            outcomes[index] = sink.publish(&batch[index..=index]).await.remove(0);
+        }
+        assert_eq!(outcomes[index], Outcome::Delivered, "{index}");
+    }
+    assert_eq!(sink.publish(&batch[3..4]).await, [Outcome::Delivered]);
+    let arrived = read(&server.bootstrap(), &topic, false).await;
+    assert!(arrived.iter().all(|event| event.payload.len() < 4000));
+    in_order(&arrived, 4);
+}
+
+/// A broker that knows nothing of a producer yet takes its second request also when it refused the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_behind_a_refused_request_does_not_arrive_in_its_stead() {
+    let Some(server) = servers::kafka().await else {
+        return;
+    };
+    let topic = new_topic_with(server, 1, &[("max.message.bytes", "3000")]).await;
+    for round in 0..20 {
+        let sink = open(&format!("{}?compression=none&linger_ms=0", server.url()));
+        let hot = format!("hot{round}");
+        let mut batch = vec![to(&topic, event(&hot, "9".repeat(4000)))];
+        batch.extend((1..50).map(|n| to(&topic, event(&hot, n.to_string()))));
+        let outcomes = sink.publish(&batch).await;
+        assert_eq!(failure(&outcomes[0]).kind, SinkErrorKind::TooLarge);
+        assert_eq!(outcomes[1..], vec![Outcome::Held; 49]);
+    }
+    assert_eq!(read(&server.bootstrap(), &topic, false).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_takes_little_at_once_gets_smaller_requests() {
+    let Some(server) = servers::kafka().await else {
+        return;
+    };
+    let topic = new_topic_with(server, 1, &[("max.message.bytes", "20000")]).await;
+    let sink = open(&format!("{}?compression=none", server.url()));
+    let payload = |n: usize| format!("{n:0>300}");
+    let mut waiting: Vec<Outgoing> = (0..300)
+        .map(|n| to(&topic, event(&format!("k{}", n % 10), payload(n))))
+        .collect();
+    let deadline = Instant::now() + TIMEOUT * 6;
+    while !waiting.is_empty() {
+        assert!(Instant::now() < deadline, "{} still wait", waiting.len());
+        let outcomes = sink.publish(&waiting).await;
+        let left = waiting
+            .into_iter()
+            .zip(outcomes)
+            .filter_map(|(outgoing, outcome)| match outcome {
+                Outcome::Delivered => None,
+                Outcome::Held => Some(outgoing),
+                Outcome::Failed(error) => panic!("none of them is at fault: {error}"),
+            });
+        waiting = left.collect();
+    }
+    in_order(&read(&server.bootstrap(), &topic, false).await, 300);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_keeps_its_order_across_topics() {
+    let Some(server) = servers::kafka().await else {
+        return;
+    };
+    let (one, two) = (new_topic(server, 3).await, new_topic(server, 3).await);
+    let sink = open(&server.url());
+    let batch: Vec<Outgoing> = (0..40)
+        .map(|n| to(if n % 3 == 0 { &one } else { &two }, event("k", n.to_string())))
+        .collect();
+    assert_eq!(sink.publish(&batch).await, vec![Outcome::Delivered; 40]);
+    in_order(&read(&server.bootstrap(), &one, false).await, 14);
+    in_order(&read(&server.bootstrap(), &two, false).await, 26);
+}
