@@ -6,6 +6,7 @@
 
 mod admin;
 mod after_death;
+mod batch;
 mod connection;
 mod dead;
 mod decided;
@@ -20,7 +21,6 @@ mod notices;
 mod park;
 mod reprocess;
 mod rows;
-mod rows_settle;
 mod schema;
 mod settle;
 mod transaction;
@@ -36,7 +36,7 @@ use self::{connection::Connection, discover::MongoReader, lanes::Leases, wake::W
 use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
-/// An outbox in MongoDB 5.0 or newer.
+/// An outbox in MongoDB 6.0 or newer.
 pub struct MongoStore {
     connection: Arc<Connection>,
     leases: Leases,

@@ -6,14 +6,16 @@ use async_trait::async_trait;
 use mongodb::bson::{Document, doc};
 
 use super::{
-    after_death::Letter,
-    connection::Connection,
-    document::{timestamp, timestamps},
-    error::Trouble,
-    milliseconds,
-    rows::give_back,
-    settle::{Batch, count},
-    transaction::{Tx, Work},
+    super::{
+        after_death::Letter,
+        batch::{Batch, count},
+        connection::Connection,
+        document::{timestamp, timestamps},
+        error::Trouble,
+        milliseconds,
+        transaction::{Tx, Work},
+    },
+    give_back,
 };
 use crate::{
     event::{Lane, Seq},
