@@ -137,14 +137,9 @@ async fn a_refusal_or_a_lost_connection_in_any_command_loses_nothing() {
     ] {
         let ways = [
             doc! { "closeConnection": true },
-            // NotWritablePrimary, InterruptedAtShutdown, PrimarySteppedDown
+            // NotWritablePrimary, NoSuchTransaction, MaxTimeMSExpired
             doc! { "errorCode": 10107 },
-            doc! { "errorCode": 11600 },
-            doc! { "errorCode": 189, "errorLabels": ["RetryableWriteError"] },
-            // WriteConflict, NoSuchTransaction
-            doc! { "errorCode": 112, "errorLabels": transient },
             doc! { "errorCode": 251, "errorLabels": transient },
-            // MaxTimeMSExpired
             doc! { "errorCode": 50 },
         ];
         for how in &ways {
