@@ -24,6 +24,8 @@ use crate::{event::Seq, store::StoreError, store::StoreErrorKind};
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Where the server does not tell how old a transaction may get. Its own default.
 const LIFETIME_SECONDS: i64 = 60;
+/// It may be changed while the server runs. Sooner than a transaction that profits from it can be older than before.
+const LIFETIME_AGAIN: Duration = Duration::from_secs(30);
 /// For clocks that are not quite even, and an insert that has waited.
 const MARGIN_SECONDS: i64 = 10;
 
@@ -34,8 +36,8 @@ pub(super) struct Deciding {
     refused: bool,
     /// Everything up to the first is decided in every snapshot from the second on.
     proven: Option<(Seq, Seq)>,
-    /// How old a transaction may get, when the server was asked.
-    lifetime: Option<i64>,
+    /// How old a transaction may get, in seconds, and when the server was asked.
+    lifetime: Option<(i64, Instant)>,
 }
 
 impl Deciding {
@@ -84,7 +86,7 @@ impl Deciding {
     }
 
     async fn lifetime(&mut self, connection: &Connection, at: &Collections) -> Result<i64, StoreError> {
-        if let Some(lifetime) = self.lifetime {
+        if let Some((lifetime, _)) = self.lifetime.filter(|(_, at)| at.elapsed() < LIFETIME_AGAIN) {
             return Ok(lifetime);
         }
         const NAME: &str = "transactionLifetimeLimitSeconds";
@@ -99,7 +101,7 @@ impl Deciding {
         };
         // They are looked for every half of the limit, at least once a minute.
         let lifetime = limit + (limit / 2).clamp(1, 60) + MARGIN_SECONDS;
-        self.lifetime = Some(lifetime);
+        self.lifetime = Some((lifetime, Instant::now()));
         Ok(lifetime)
     }
 }

@@ -160,7 +160,7 @@ impl Sink for Noting {
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let outcome = |outgoing: &Outgoing| {
             let id = outgoing.event.event.id;
-            if id.as_u128() % 16 == 0 && self.refused.lock().unwrap().insert(id) {
+            if id.as_u128().is_multiple_of(16) && self.refused.lock().unwrap().insert(id) {
                 return Outcome::Failed(SinkError::new(SinkErrorKind::Busy, "not now"));
             }
             self.ledger.seen(id);
