@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rdkafka::ClientConfig;
@@ -133,6 +133,8 @@ impl Kafka {
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
         let made = admin.create_topics([&topic], &options).await.expect("an answer");
         assert!(made[0].is_ok(), "cannot make {name}: {:?}", made[0]);
+        let (internal, name) = (self.internal(), name.to_owned());
+        blocking(move || has_leaders(&internal, &name, partitions)).await;
     }
 
     /// An orderly end.
@@ -260,6 +262,22 @@ fn is_there(address: &str, cluster: &str) -> bool {
         .fetch_metadata(None, second)
         .is_ok_and(|metadata| !metadata.brokers().is_empty());
     answers && client.client().fetch_cluster_id(second).as_deref() == Some(cluster)
+}
+
+/// What the controller has made, the broker hears of a moment later.
+fn has_leaders(address: &str, topic: &str, partitions: i32) -> Result<()> {
+    let client: BaseConsumer = client(address).create()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let metadata = client.fetch_metadata(Some(topic), Duration::from_secs(5))?;
+        let found = metadata.topics().iter().flat_map(|found| found.partitions());
+        let led = found.filter(|partition| partition.leader() >= 0).count();
+        if i32::try_from(led) == Ok(partitions) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{topic} has no leaders");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn client(address: &str) -> ClientConfig {

@@ -8,8 +8,10 @@
 //! one drops what it still has as soon as the last batch in it is through. What it may still have sent are copies, in order.
 
 use std::{
+    collections::HashSet,
+    hash::{BuildHasher, RandomState},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -66,7 +68,19 @@ pub(super) struct Producer {
     client: Option<Arc<BaseProducer<Reports>>>,
     stop: Arc<AtomicBool>,
     retired: AtomicBool,
+    known: Mutex<Known>,
 }
+
+/// Topics and keys, by their hash, whose partition has events of this producer: there a broker knows its sequence numbers.
+struct Known {
+    keys: HashSet<u64>,
+    since: Instant,
+    hasher: RandomState,
+}
+
+/// A broker forgets a producer that has been quiet for a day, unless told otherwise.
+const KNOWN_FOR: Duration = Duration::from_secs(600);
+const KNOWN_MAX: usize = 100_000;
 
 /// Why an event was not taken.
 pub(super) enum NotTaken {
@@ -100,6 +114,11 @@ impl Producer {
             client: Some(client),
             stop,
             retired: AtomicBool::new(false),
+            known: Mutex::new(Known {
+                keys: HashSet::new(),
+                since: Instant::now(),
+                hasher: RandomState::new(),
+            }),
         })
     }
 
@@ -131,6 +150,22 @@ impl Producer {
     /// Why it has ended.
     pub(super) fn end(&self) -> Option<(Code, String)> {
         self.client().client().fatal_error()
+    }
+
+    /// Whether an event of this key is in the topic that this producer brought.
+    pub(super) fn is_known_at(&self, topic: &str, key: &str) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.since.elapsed() > KNOWN_FOR || known.keys.len() > KNOWN_MAX {
+            known.keys.clear();
+            known.since = Instant::now();
+        }
+        known.keys.contains(&known.hasher.hash_one((topic, key)))
+    }
+
+    pub(super) fn known_at(&self, topic: &str, key: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let hash = known.hasher.hash_one((topic, key));
+        known.keys.insert(hash);
     }
 
     pub(super) fn flight(self: &Arc<Self>, events: usize) -> Flight {

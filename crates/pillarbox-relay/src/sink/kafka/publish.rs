@@ -1,8 +1,10 @@
 //! A batch on its way: given to the client without waiting, then its reports are gathered.
 //!
 //! Events of one key that go to one topic lie in one partition, and a producer sends a beginning of them or all (see
-//! [`super::producer`]): they go out together. Where a key's events go to several topics, nothing keeps these in step: the
-//! next topic's turn comes when the reports of the one before are there.
+//! [`super::producer`]): they go out together. But for a key's first event in a producer: a broker that has nothing of that
+//! producer in a partition takes any sequence number, so it would store the second request where it refused the first. And
+//! where a key's events go to several topics, nothing keeps these in step. In both cases what follows has its turn when
+//! the reports of what is before it are there.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,6 +34,8 @@ pub(super) struct Batch<'a> {
     pub(super) outcomes: Vec<Option<Outcome>>,
     /// Keys with an event that failed.
     broken: HashSet<&'a str>,
+    /// Keys with several events.
+    several: HashSet<&'a str>,
 }
 
 /// What came of events that were given to a producer.
@@ -53,7 +57,7 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
     let mut waiting = batch.open();
     let mut suspects = Vec::new();
     while !waiting.is_empty() {
-        let (turn, later) = batch.next_turn(&waiting);
+        let (turn, later) = batch.next_turn(&waiting, &producer);
         let sent = batch.send(&producer, &sink.seen, &turn).await;
         suspects.extend(sent.suspects.into_iter().map(|(index, _)| index));
         if !producer.is_usable() || Instant::now() >= batch.deadline {
@@ -76,6 +80,7 @@ impl<'a> Batch<'a> {
             deadline: Instant::now() + timeout,
             outcomes: vec![None; events.len()],
             broken: HashSet::new(),
+            several: HashSet::new(),
         }
     }
 
@@ -135,17 +140,30 @@ impl<'a> Batch<'a> {
     }
 
     /// Of those that wait: what may go together, and what comes after it.
-    fn next_turn(&self, waiting: &[usize]) -> (Vec<usize>, Vec<usize>) {
-        let mut topics: HashMap<&str, &str> = HashMap::with_capacity(waiting.len());
+    fn next_turn(&mut self, waiting: &[usize], producer: &Producer) -> (Vec<usize>, Vec<usize>) {
+        let mut first: HashMap<&str, &str> = HashMap::with_capacity(waiting.len());
         let mut behind: HashSet<&str> = HashSet::new();
-        waiting.iter().partition(|&&index| {
+        let (mut turn, mut later) = (Vec::with_capacity(waiting.len()), Vec::new());
+        for &index in waiting {
             let (key, topic) = (self.key(index), self.topic(index));
-            let together = !behind.contains(key) && *topics.entry(key).or_insert(topic) == topic;
-            if !together {
+            let together = match first.get(key) {
+                None => {
+                    first.insert(key, topic);
+                    true
+                }
+                Some(before) => {
+                    self.several.insert(key);
+                    *before == topic && !behind.contains(key) && producer.is_known_at(topic, key)
+                }
+            };
+            if together {
+                turn.push(index);
+            } else {
                 behind.insert(key);
+                later.push(index);
             }
-            together
-        })
+        }
+        (turn, later)
     }
 
     /// Gives events to the producer and waits for their reports.
@@ -207,7 +225,12 @@ impl<'a> Batch<'a> {
         for (&index, report) in turn.iter().zip(reports) {
             sent.trouble |= report != Some(Report::Delivered);
             match report {
-                Some(Report::Delivered) => self.outcomes[index] = Some(Outcome::Delivered),
+                Some(Report::Delivered) => {
+                    self.outcomes[index] = Some(Outcome::Delivered);
+                    if self.several.contains(self.key(index)) {
+                        producer.known_at(self.topic(index), self.key(index));
+                    }
+                }
                 Some(Report::NotSent) => {}
                 Some(Report::Failed(Code::PurgeQueue)) if over => self.taken_along(index, producer),
                 Some(Report::Failed(code)) => {

@@ -3,7 +3,8 @@
 //! One transaction at a time has the producer's identity, so batches take turns. Nothing of a transaction that was not asked to
 //! commit is ever seen: its events failed without a doubt. Only an unanswered commit leaves one. A producer that has been
 //! retired in the middle of a transaction needs no abort of its own: its successor has the same identity, and by taking it
-//! over ends what the former left open.
+//! over ends what the former left open. Each transaction that did not commit costs its producer: one that was aborted for
+//! a refused event has been seen to take the next one's events and send nothing.
 
 use std::sync::Arc;
 
@@ -82,8 +83,8 @@ async fn one(
             }
         },
     };
-    let (suspects, whole) = within(&producer, sink, batch, indices).await;
-    if whole {
+    let (suspects, committed) = within(&producer, sink, batch, indices).await;
+    if committed {
         *turn = Some(producer);
     }
     suspects
@@ -106,7 +107,7 @@ async fn start(sink: &KafkaSink, deadline: Instant) -> Result<Arc<Producer>, Sin
     Ok(producer)
 }
 
-/// The suspects, and whether the producer may have another transaction.
+/// The suspects, and whether it was committed.
 async fn within(
     producer: &Arc<Producer>,
     sink: &KafkaSink,
@@ -134,9 +135,8 @@ async fn within(
     if arrived == given.len() {
         return (Suspects::new(), commit(producer, batch, &given).await);
     }
-    let aborted = abort(producer, batch.deadline).await;
-    let suspects = refused(producer, sink, batch, indices, reports);
-    (suspects, aborted)
+    abort(producer, batch.deadline).await;
+    (refused(producer, sink, batch, indices, reports), false)
 }
 
 /// Sorts out who is to blame for a transaction that was aborted. The others are given back; where nobody is, all have failed.
@@ -183,7 +183,6 @@ fn refused(
     suspects
 }
 
-/// Whether the producer may have another transaction.
 async fn commit(producer: &Arc<Producer>, batch: &mut Batch<'_>, given: &[usize]) -> bool {
     loop {
         let error = match call(producer, batch.deadline, |client, left| {
@@ -210,16 +209,19 @@ async fn commit(producer: &Arc<Producer>, batch: &mut Batch<'_>, given: &[usize]
         // Kafka asked for the abort, so the commit has not been.
         let told = if abortable { certain(told) } else { told.in_doubt() };
         given.iter().for_each(|&index| batch.fail(index, told.clone()));
-        return abortable && abort(producer, batch.deadline).await;
+        if abortable {
+            abort(producer, batch.deadline).await;
+        }
+        return false;
     }
 }
 
-async fn abort(producer: &Arc<Producer>, deadline: Instant) -> bool {
+/// Readers wait for what is open: it is ended now if it can be.
+async fn abort(producer: &Arc<Producer>, deadline: Instant) {
     let aborted = call(producer, deadline, |client, left| client.abort_transaction(left)).await;
-    if let Err(error) = &aborted {
+    if let Err(error) = aborted {
         tracing::debug!(%error, "a transaction is left to the next producer to end");
     }
-    aborted.is_ok()
 }
 
 /// Runs what waits for a broker, with the time that is left; at least for a moment.

@@ -84,6 +84,25 @@ async fn losing_the_middle_of_three_holds_the_third() {
     in_order(&arrived, 4);
 }
 
+/// A broker that knows nothing of a producer yet takes its second request also when it refused the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_behind_a_refused_request_does_not_arrive_in_its_stead() {
+    let Some(server) = servers::kafka().await else {
+        return;
+    };
+    let topic = new_topic_with(server, 1, &[("max.message.bytes", "3000")]).await;
+    for round in 0..20 {
+        let sink = open(&format!("{}?compression=none&linger_ms=0", server.url()));
+        let hot = format!("hot{round}");
+        let mut batch = vec![to(&topic, event(&hot, "9".repeat(4000)))];
+        batch.extend((1..50).map(|n| to(&topic, event(&hot, n.to_string()))));
+        let outcomes = sink.publish(&batch).await;
+        assert_eq!(failure(&outcomes[0]).kind, SinkErrorKind::TooLarge);
+        assert_eq!(outcomes[1..], vec![Outcome::Held; 49]);
+    }
+    assert_eq!(read(&server.bootstrap(), &topic, false).await, []);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_takes_little_at_once_gets_smaller_requests() {
     let Some(server) = servers::kafka().await else {
