@@ -6,6 +6,7 @@
 mod discovery;
 mod faults;
 mod harness;
+mod plans;
 mod schema;
 mod shop;
 
