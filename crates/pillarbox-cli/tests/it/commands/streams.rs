@@ -99,7 +99,8 @@ async fn a_missing_topic_of_kafka_says_what_makes_it_and_events_arrive_there() {
         "{}",
         stderr(&applied)
     );
-    assert_eq!(code(&run(folder, &["topics", "check"])), 0);
+    let checked = run(folder, &["topics", "check"]);
+    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
 
     enqueue(folder, 1);
     let relay = Running::start(folder, &["run", "--no-http"]);
