@@ -30,6 +30,7 @@ fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
+#[allow(clippy::print_stdout, reason = "what is measured is told")]
 fn tell(what: &str, began: (Instant, Duration)) {
     let (wall, used) = (began.0.elapsed(), cpu() - began.1);
     println!(
