@@ -3,10 +3,12 @@
 // Clippy knows a test by its attribute, not the functions it calls.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod costs;
 mod discovery;
 mod faults;
 mod harness;
 mod plans;
+mod rows;
 mod schema;
 mod shop;
 
