@@ -6,6 +6,7 @@
 mod discovery;
 mod faults;
 mod harness;
+mod letters;
 mod plans;
 mod schema;
 mod shop;
