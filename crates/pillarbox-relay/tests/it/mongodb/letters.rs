@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use mongodb::bson::{Document, doc};
 use pillarbox_relay::{
     Settlement,
     dead::{Actor, DeadFilter, ReplayAs},
@@ -27,8 +28,9 @@ async fn replays_and_settlements_of_the_same_keys_wait_for_each_other() {
     let Some(server) = servers::mongo().await else {
         return;
     };
-    let harness: Arc<dyn StoreHarness> = Arc::new(MongoHarness::new(server).await);
-    let scene = Scene::new(harness).await;
+    let harness = Arc::new(MongoHarness::new(server).await);
+    let parked_ones = harness.database().collection::<Document>("outbox_events_parked");
+    let scene = Scene::new(harness as Arc<dyn StoreHarness>).await;
     let mut keys = Vec::new();
     for key in 0..KEYS {
         keys.push(scene.stored(&format!("key-{key}"), EVENTS).await);
@@ -81,5 +83,8 @@ async fn replays_and_settlements_of_the_same_keys_wait_for_each_other() {
         let seqs: Vec<_> = of_key.map(|due| due.event.seq).collect();
         let expected: Vec<_> = events.iter().map(|event| event.seq).collect();
         assert_eq!(seqs, expected, "all of {key}, in order");
+        // Each of the two saw the other's events, or they would both have named a first one.
+        let due = doc! { "key": key, "due_at": { "$exists": true } };
+        assert_eq!(parked_ones.count_documents(due).await.unwrap(), 1, "{key}");
     }
 }
