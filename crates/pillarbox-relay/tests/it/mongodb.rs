@@ -3,11 +3,13 @@
 // Clippy knows a test by its attribute, not the functions it calls.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod costs;
 mod discovery;
 mod faults;
 mod harness;
 mod letters;
 mod plans;
+mod rows;
 mod schema;
 mod shop;
 

@@ -13,7 +13,8 @@
 //! earlier page, however late they come.
 //!
 //! Both queries walk the index `pending`, which settled events leave: a look costs what is unsettled, not what was delivered. The
-//! look for late ones reads the index alone, and returns what is in flight: about 1 µs for each.
+//! look for late ones reads the index alone, and returns what is in flight. Reading takes 20 to 47 µs an event, 1,000 at a time on two busy
+//! cores; a page is one command, two while something is undecided.
 //!
 //! **Decided.** Below a seq that is decided nothing can come late; how that is known stands in [`super::decided`].
 
@@ -86,7 +87,7 @@ impl MongoReader {
         let Some(seen) = session.snapshot_time().map(seq) else {
             return Err(StoreError::new(
                 StoreErrorKind::Refused,
-                "MongoDB's answer came without its snapshot: version 5.0 or newer is needed",
+                "MongoDB's answer came without its snapshot: version 6.0 or newer is needed",
             ));
         };
         if came_late {

@@ -146,7 +146,14 @@ async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_k
     let writers: Vec<_> = (0..WRITERS)
         .map(|seed| {
             let (client, ledger) = (harness.application.clone(), ledger.clone());
-            tokio::spawn(produce(client, ledger, habits, TRANSACTIONS, seed))
+            tokio::spawn(produce(
+                client,
+                ledger,
+                habits,
+                TRANSACTIONS,
+                Arc::default(),
+                seed,
+            ))
         })
         .collect();
     let mut reader = scene.reader();

@@ -3,7 +3,10 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -38,10 +41,17 @@ pub(super) struct Habits {
 }
 
 /// Commits `count` transactions of one or two events each, whatever the server does meanwhile.
-pub(super) async fn produce(client: Client, ledger: Arc<Ledger>, habits: Habits, count: usize, seed: u64) {
+pub(super) async fn produce(
+    client: Client,
+    ledger: Arc<Ledger>,
+    habits: Habits,
+    count: usize,
+    stop: Arc<AtomicBool>,
+    seed: u64,
+) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut done = 0;
-    while done < count {
+    while done < count && !stop.load(Ordering::Relaxed) {
         let key = format!("key-{}", rng.random_range(0..habits.keys));
         let hold = (rng.random_range(0..100) < habits.held_open)
             .then(|| habits.held_open_max.mul_f64(rng.random_range(0.0..1.0)));
