@@ -176,7 +176,8 @@ async fn every_query_goes_by_an_index_and_the_history_costs_nothing() {
         "outbox_events_recoveries",
     ];
     let large = large.map(|name| format!("{}.{name}", database.name()));
-    let looked = doc! { "ns": { "$in": large.to_vec() }, "planSummary": { "$exists": true } };
+    // A look into another collection counts where it was asked from.
+    let looked = doc! { "ns": { "$regex": "[.]outbox_events" }, "planSummary": { "$exists": true } };
     let profile = database.collection::<Document>("system.profile");
     let entries: Vec<Document> = profile.find(looked).await.unwrap().try_collect().await.unwrap();
     assert!(
@@ -186,7 +187,10 @@ async fn every_query_goes_by_an_index_and_the_history_costs_nothing() {
     );
     for entry in &entries {
         let plan = entry.get_str("planSummary").unwrap();
-        assert!(!plan.contains("COLLSCAN"), "{entry:#?}");
+        let is_large = entry
+            .get_str("ns")
+            .is_ok_and(|name| large.iter().any(|large| large == name));
+        assert!(!is_large || !plan.contains("COLLSCAN"), "{entry:#?}");
         let examined = number(entry, "keysExamined") + number(entry, "docsExamined");
         assert!(examined < LOOKED_AT_MAX, "{examined} were looked at: {entry:#?}");
     }
