@@ -4,7 +4,7 @@
 mod dlq;
 mod validation;
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -167,13 +167,23 @@ pub(crate) struct Topic {
 }
 
 /// Kafka takes text; people write numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum TopicSetting {
     Truth(bool),
     Whole(i64),
     Number(f64),
     Text(String),
+}
+
+impl JsonSchema for TopicSetting {
+    fn schema_name() -> Cow<'static, str> {
+        "TopicSetting".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": ["string", "number", "boolean"] })
+    }
 }
 
 impl std::fmt::Display for TopicSetting {

@@ -7,6 +7,8 @@ mod costs;
 mod discovery;
 mod faults;
 mod harness;
+mod letters;
+mod plans;
 mod rows;
 mod schema;
 mod shop;

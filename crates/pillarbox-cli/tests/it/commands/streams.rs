@@ -71,6 +71,43 @@ async fn a_missing_stream_says_streams_apply_which_makes_it() {
     assert_eq!(relay.stop().0, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_topic_of_kafka_says_what_makes_it_and_events_arrive_there() {
+    let Some(kafka) = servers::kafka().await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = format!(
+        "outbox:\n  database: {{ url: \"sqlite:shop.db\" }}\n  sinks: {{ events: {{ url: \"{}\" }} }}\n  topics: [{{ name: shop.x, partitions: 2, settings: {{ retention.ms: 3600000 }} }}]\n",
+        kafka.url()
+    );
+    std::fs::write(folder.join("pillarbox.yaml"), text).unwrap();
+    assert_eq!(code(&run(folder, &["migrate"])), 0);
+    let output = run(folder, &["run", "--no-http"]);
+    assert_eq!(code(&output), 2);
+    assert!(
+        stderr(&output).contains("shop.x") && stderr(&output).contains("streams apply"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(code(&run(folder, &["topics", "check"])), 1);
+    let applied = run(folder, &["topics", "apply", "--json"]);
+    assert_eq!(
+        json(&applied)["streams"][0]["state"],
+        "missing",
+        "{}",
+        stderr(&applied)
+    );
+    let checked = run(folder, &["topics", "check"]);
+    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
+
+    enqueue(folder, 1);
+    let relay = Running::start(folder, &["run", "--no-http"]);
+    wait_until_delivered(folder);
+    assert_eq!(relay.stop().0, 0);
+}
+
 #[tokio::test]
 async fn a_sink_away_from_the_start_delays_delivery_and_costs_nothing() {
     let Some(mut nats) = servers::Nats::start().await else {

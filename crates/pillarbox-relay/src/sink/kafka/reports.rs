@@ -152,7 +152,7 @@ impl Reports {
     }
 
     pub(super) fn went_well(&self) {
-        if self.troubled.swap(false, Ordering::Relaxed) {
+        if self.troubled.load(Ordering::Relaxed) && self.troubled.swap(false, Ordering::Relaxed) {
             self.health.send_modify(|health| {
                 health.problem = None;
                 health.all_down = false;

@@ -14,7 +14,7 @@ use rdkafka::{
     config::FromClientConfig,
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
     KafkaSink,
@@ -25,6 +25,7 @@ use crate::sink::{Comparison, SinkError, SinkErrorKind, StreamState, TopicSpec};
 
 /// How long making and changing may take: a cluster has to agree on it.
 const APPLY_MAX: Duration = Duration::from_secs(20);
+const HEARD_MAX: Duration = Duration::from_secs(3);
 
 /// A topic as it is there.
 struct Found {
@@ -93,7 +94,23 @@ pub(super) async fn apply_all(sink: &KafkaSink) -> Result<Vec<StreamState>, Sink
             Some(found) => admin.change(spec, found).await?,
         }
     }
+    heard_of(sink).await;
     Ok(states(&sink.topics, &found))
+}
+
+/// What the controller has done, brokers hear of a moment later: whoever looks next should find it.
+async fn heard_of(sink: &KafkaSink) {
+    let until = Instant::now() + HEARD_MAX;
+    while Instant::now() < until {
+        if let Ok(found) = find_all(sink, sink.answer_within()).await
+            && states(&sink.topics, &found)
+                .iter()
+                .all(|state| state.state == Comparison::Same)
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 async fn find_all(sink: &KafkaSink, timeout: Duration) -> Result<Vec<Option<Found>>, SinkError> {

@@ -8,6 +8,7 @@ use super::{
     after_death::{Letter, latest},
     document::{date, seq, timestamp, timestamps},
     error::Trouble,
+    field,
     keys::Keys,
     lanes::under,
     milliseconds,
@@ -30,10 +31,8 @@ impl Known {
     fn new(document: Document) -> Option<(Seq, Self)> {
         let seq = seq(document.get_timestamp("seq").ok()?);
         let known = Self {
-            lane: document
-                .get_i32("lane")
-                .ok()
-                .and_then(|lane| Lane::try_from(lane).ok())?,
+            // A number of any kind: that is how it was found.
+            lane: field::lane(&document),
             status: document.get_str("status").ok()?.to_owned(),
             document,
         };

@@ -77,8 +77,14 @@ async fn kafka_carries_every_envelope() {
         (&object["id"], &object["payload"]),
         (&json!(id(3)), &json!({"total": 12.50, "name": "Zoë"}))
     );
-    let routed = [("eventType", "OrderPlaced"), ("id", &id(4)), ("traceparent", TRACE)];
-    let routed: BTreeMap<_, _> = routed.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    let routed = [
+        ("eventType", "OrderPlaced"),
+        ("id", &id(4)),
+        ("traceparent", TRACE),
+    ];
+    let routed: BTreeMap<_, _> = routed
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .into();
     assert_eq!(
         (&debezium.payload[..], debezium.headers),
         (PAYLOAD.as_bytes(), routed)
@@ -142,7 +148,9 @@ async fn nats_carries_every_envelope() {
         let object = || -> Value { serde_json::from_slice(&message.payload).unwrap() };
         match &outgoing.envelope {
             Envelope::Raw => assert_eq!(header("Pillarbox-Event-Type"), Some("OrderPlaced")),
-            Envelope::CloudEvents { mode: Mode::Binary, .. } => {
+            Envelope::CloudEvents {
+                mode: Mode::Binary, ..
+            } => {
                 assert_eq!(
                     (header("ce-id"), header("ce-partitionkey")),
                     (Some(id.as_str()), Some("customer%207"))
@@ -151,11 +159,17 @@ async fn nats_carries_every_envelope() {
                 assert_eq!(&message.payload[..], PAYLOAD.as_bytes());
             }
             Envelope::CloudEvents { .. } => {
-                assert_eq!((&object()["id"], &object()["data"]["name"]), (&json!(id), &json!("Zoë")));
+                assert_eq!(
+                    (&object()["id"], &object()["data"]["name"]),
+                    (&json!(id), &json!("Zoë"))
+                );
             }
             Envelope::Pillarbox => assert_eq!(object()["topic"], "envelopes"),
             Envelope::Debezium => {
-                assert_eq!((header("id"), header("eventType")), (Some(id.as_str()), Some("OrderPlaced")));
+                assert_eq!(
+                    (header("id"), header("eventType")),
+                    (Some(id.as_str()), Some("OrderPlaced"))
+                );
                 assert_eq!(&message.payload[..], PAYLOAD.as_bytes());
             }
         }

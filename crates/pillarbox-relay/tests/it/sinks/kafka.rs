@@ -1,6 +1,7 @@
 //! Kafka against a real broker: the contract, and what only this sink does.
 
 mod access;
+mod cost;
 mod faults;
 mod harness;
 mod mock;
