@@ -77,7 +77,7 @@ impl Notices for MongoStore {
         }
     }
 
-    /// The index `cause` serves it, from a time on, and the side table's `_id` the rest.
+    /// The index `cause` serves it, from a time on, and the one on seq the look at the events.
     async fn outcome(&self, fingerprint: &str, since: Timestamp) -> Result<Outcome, StoreError> {
         let at = self.connection.collections().await?;
         let counted = [
@@ -88,14 +88,17 @@ impl Notices for MongoStore {
             } },
             doc! { "$project": { "state": 1 } },
             doc! { "$lookup": {
-                "from": at.parked.name(),
+                "from": at.events.name(),
                 "localField": "_id",
-                "foreignField": "_id",
-                "pipeline": [{ "$project": { "_id": 1 } }],
-                "as": "parked",
+                "foreignField": "seq",
+                "pipeline": [
+                    { "$match": { "status": { "$nin": ["published", "dead"] } } },
+                    { "$project": { "_id": 1 } },
+                ],
+                "as": "waiting",
             } },
             doc! { "$group": {
-                "_id": "$state", "n": { "$sum": 1 }, "waiting": { "$sum": { "$size": "$parked" } },
+                "_id": "$state", "n": { "$sum": 1 }, "waiting": { "$sum": { "$size": "$waiting" } },
             } },
         ];
         let mut outcome = Outcome::default();
