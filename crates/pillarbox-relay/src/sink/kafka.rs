@@ -107,6 +107,12 @@ impl KafkaSink {
         kept.iter().for_each(|producer| producer.retire());
     }
 
+    /// Of a producer that takes nothing more.
+    fn let_go(&self) {
+        let mut kept = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.take_if(|producer| !producer.is_usable());
+    }
+
     fn answer_within(&self) -> Duration {
         self.publish_timeout.min(ANSWER_MAX)
     }

@@ -289,6 +289,11 @@ impl Flight {
         }
     }
 
+    /// Whether something of it was lost already.
+    pub(super) fn has_failed(&self) -> bool {
+        self.inflight.has_failed()
+    }
+
     /// An event that was not sent has nothing to wait for.
     pub(super) fn skip(&self, place: usize) {
         self.inflight.report(place, Report::NotSent);

@@ -47,7 +47,17 @@ struct Sent {
     trouble: bool,
 }
 
+/// Lets go of a producer that was retired, also for a caller that goes away: it has events that must not be sent later.
+struct Tidy<'a>(&'a KafkaSink);
+
+impl Drop for Tidy<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
 pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcome> {
+    let _tidy = Tidy(sink);
     let mut batch = Batch::new(events, sink.publish_timeout);
     let producer = match sink.producer() {
         Ok(producer) => producer,
@@ -183,7 +193,8 @@ impl<'a> Batch<'a> {
         let flight = producer.flight(turn.len());
         let mut stopped = false;
         for (place, &index) in turn.iter().enumerate() {
-            if stopped || self.broken.contains(self.key(index)) {
+            // What was lost while we waited for room may be what this one follows.
+            if stopped || flight.has_failed() || self.broken.contains(self.key(index)) {
                 self.hold(&[index]);
                 flight.skip(place);
                 continue;
