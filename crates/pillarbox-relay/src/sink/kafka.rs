@@ -56,6 +56,8 @@ pub struct KafkaSink {
     publish_timeout: Duration,
     /// Made at the first use, and again when one has come to its end.
     producer: Mutex<Option<Arc<Producer>>>,
+    /// For events that may be refused.
+    one_by_one: Mutex<Option<Arc<Producer>>>,
     /// Of one request to a partition, at most.
     batch_bytes: AtomicU32,
     seen: Seen,
@@ -72,6 +74,7 @@ impl KafkaSink {
             topics: options.topics.clone(),
             publish_timeout: options.publish_timeout,
             producer: Mutex::default(),
+            one_by_one: Mutex::default(),
             batch_bytes: AtomicU32::new(BATCH_BYTES),
             seen: Seen::default(),
             transactions: Transactions::default(),
@@ -80,16 +83,20 @@ impl KafkaSink {
 
     /// The producer in use; a new one where that has come to its end.
     fn producer(&self) -> Result<Arc<Producer>, SinkError> {
-        let mut kept = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.batch_bytes.load(Ordering::Relaxed);
+        self.kept(&self.producer, Role::Batches { bytes })
+    }
+
+    fn one_by_one(&self) -> Result<Arc<Producer>, SinkError> {
+        self.kept(&self.one_by_one, Role::OneByOne)
+    }
+
+    fn kept(&self, place: &Mutex<Option<Arc<Producer>>>, role: Role) -> Result<Arc<Producer>, SinkError> {
+        let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(producer) = kept.as_ref().filter(|producer| producer.is_usable()) {
             return Ok(producer.clone());
         }
-        let bytes = self.batch_bytes.load(Ordering::Relaxed);
-        let made = Arc::new(Producer::start(
-            &self.address,
-            Role::Batches { bytes },
-            self.publish_timeout,
-        )?);
+        let made = Arc::new(Producer::start(&self.address, role, self.publish_timeout)?);
         *kept = Some(made.clone());
         Ok(made)
     }
@@ -109,8 +116,10 @@ impl KafkaSink {
 
     /// Of a producer that takes nothing more.
     fn let_go(&self) {
-        let mut kept = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.take_if(|producer| !producer.is_usable());
+        for place in [&self.producer, &self.one_by_one] {
+            let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.take_if(|producer| !producer.is_usable());
+        }
     }
 
     fn answer_within(&self) -> Duration {

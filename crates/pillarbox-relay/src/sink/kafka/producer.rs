@@ -49,7 +49,8 @@ pub(super) const BATCH_BYTES: u32 = 1_000_000;
 pub(super) enum Role {
     /// As many events in one request as `bytes` hold.
     Batches { bytes: u32 },
-    /// One event in a request, so that an answer is that event's own.
+    /// One event in a request, so that an answer is that event's own. Whoever gives it an event waits for the report before
+    /// the next of that key, so it needs no sequence numbers: it starts at once, and a refusal does not end it.
     OneByOne,
     /// Batches in transactions.
     Transactions,
@@ -355,7 +356,6 @@ pub(super) fn config(address: &Address, role: Role, timeout: Duration) -> Client
         .clamp(Duration::from_secs(1), Duration::from_secs(900))
         .as_millis();
     config
-        .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("request.timeout.ms", patience.to_string())
         .set("retry.backoff.max.ms", "500")
@@ -373,9 +373,16 @@ pub(super) fn config(address: &Address, role: Role, timeout: Duration) -> Client
         .set("topic.metadata.propagation.max.ms", "1000");
     match role {
         Role::Batches { bytes } => config.set("batch.size", bytes.to_string()),
-        Role::OneByOne => config.set("batch.num.messages", "1"),
+        Role::OneByOne => {
+            return config
+                .set("batch.num.messages", "1")
+                .set("linger.ms", "0")
+                .set("message.timeout.ms", "0")
+                .clone();
+        }
         Role::Transactions => config.set("batch.size", BATCH_BYTES.to_string()),
     };
+    config.set("enable.idempotence", "true");
     match &address.transactional_id {
         Some(id) if role == Role::Transactions => {
             // A transaction that nobody ends keeps its topics' readers waiting for so long.

@@ -18,13 +18,13 @@ use tokio::time::Instant;
 use super::{
     KafkaSink,
     outcome::{Refusal, ended, no_room, refusal},
-    producer::{Flight, NotTaken, Producer, Role, Until},
+    producer::{Flight, NotTaken, Producer, Until},
     reports::Report,
     seen::{Hindrance, Seen},
 };
 use crate::{
     envelope::{self, Dialect},
-    sink::{Outcome, Outgoing, SinkError},
+    sink::{Outcome, Outgoing, SinkError, SinkErrorKind},
 };
 
 pub(super) struct Batch<'a> {
@@ -64,8 +64,7 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
         Err(error) => return batch.all_failed(&error),
     };
     batch.sort_out(&sink.seen, &producer).await;
-    let mut waiting = batch.open();
-    let mut suspects = Vec::new();
+    let (mut waiting, mut suspects) = batch.suspected(&sink.seen);
     while !waiting.is_empty() {
         let (turn, later) = batch.next_turn(&waiting, &producer);
         let sent = batch.send(&producer, &sink.seen, &turn).await;
@@ -76,6 +75,7 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
         }
         waiting = later;
     }
+    suspects.sort_unstable();
     if !suspects.is_empty() && batch.alone(sink, suspects).await {
         sink.send_smaller_batches();
     }
@@ -147,6 +147,32 @@ impl<'a> Batch<'a> {
                 }
             }
         }
+    }
+
+    /// Of those without an outcome: what may go with others, and what is as large as something its topic refused. What
+    /// follows one of those is held.
+    fn suspected(&mut self, seen: &Seen) -> (Vec<usize>, Vec<usize>) {
+        let mut waiting = self.open();
+        if !seen.is_careful() {
+            return (waiting, Vec::new());
+        }
+        let mut suspects: Vec<usize> = Vec::new();
+        let mut behind: HashSet<&str> = HashSet::new();
+        waiting.retain(|&index| {
+            let key = self.key(index);
+            if behind.contains(key) {
+                self.outcomes[index] = Some(Outcome::Held);
+                return false;
+            }
+            let limit = seen.careful_from(self.topic(index));
+            let suspect = limit.is_some_and(|limit| bytes(&self.events[index]) >= limit);
+            if suspect {
+                behind.insert(key);
+                suspects.push(index);
+            }
+            !suspect
+        });
+        (waiting, suspects)
     }
 
     /// Of those that wait: what may go together, and what comes after it.
@@ -270,29 +296,33 @@ impl<'a> Batch<'a> {
     /// Tries each by itself, so that a refusal is its own. Whether all arrived: then it was the request that was too large.
     async fn alone(&mut self, sink: &KafkaSink, suspects: Vec<usize>) -> bool {
         let mut all_arrived = true;
-        let mut one_by_one: Option<Arc<Producer>> = None;
+        // It takes a moment to start: meanwhile is better than afterwards.
+        let _successor = sink.producer();
         for index in suspects {
             if self.held_back(index) || Instant::now() >= self.deadline {
                 self.outcomes[index] = Some(Outcome::Held);
                 all_arrived = false;
                 continue;
             }
-            let producer = match one_by_one.take().filter(|producer| producer.is_usable()) {
-                Some(producer) => producer,
-                None => match Producer::start(&sink.address, Role::OneByOne, self.timeout) {
-                    Ok(producer) => Arc::new(producer),
-                    Err(error) => {
-                        self.fail(index, error);
-                        continue;
-                    }
-                },
+            let producer = match sink.one_by_one() {
+                Ok(producer) => producer,
+                Err(error) => {
+                    self.fail(index, error);
+                    continue;
+                }
             };
             let sent = self.send(&producer, &sink.seen, &[index]).await;
             all_arrived &= !sent.trouble;
+            let bytes = bytes(&self.events[index]);
+            if !sent.trouble {
+                sink.seen.took(self.topic(index), bytes);
+            }
             for (index, error) in sent.suspects {
+                if error.kind == SinkErrorKind::TooLarge {
+                    sink.seen.refused_size(self.topic(index), bytes);
+                }
                 self.fail(index, error);
             }
-            one_by_one = Some(producer);
         }
         all_arrived
     }
