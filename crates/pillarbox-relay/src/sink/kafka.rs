@@ -1,15 +1,18 @@
 //! Kafka: a batch is given to the client's queue without waiting, then the reports of its events are gathered.
 //!
-//! Read on in [`address`] (where it goes), [`producer`] (the client, and what order rests on), [`reports`] (what it tells),
-//! [`seen`] (which topics there are), [`publish`] (a batch on its way), [`transactions`] (a batch that is visible whole or
-//! not at all), [`outcome`] (what an answer means), [`topics`] (comparing and making).
+//! Read on in [`address`] (where it goes), [`producer`] (the client, and what order rests on), [`settings`] (how it is set),
+//! [`reports`] (what it tells), [`flight`] (events in it), [`seen`] (which topics there are), [`publish`] (a batch on its
+//! way), [`transactions`] (a batch that is visible whole or not at all), [`outcome`] (what an answer means), [`topics`]
+//! (comparing and making).
 
 mod address;
+mod flight;
 mod outcome;
 mod producer;
 mod publish;
 mod reports;
 mod seen;
+mod settings;
 mod topics;
 mod transactions;
 
@@ -26,8 +29,9 @@ use rdkafka::ClientConfig;
 
 use self::{
     address::Address,
-    producer::{BATCH_BYTES, Producer, Role},
+    producer::Producer,
     seen::Seen,
+    settings::{BATCH_BYTES, Role},
     transactions::Transactions,
 };
 use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamState, Streams, TopicSpec};
@@ -45,8 +49,8 @@ pub fn client_settings(options: &SinkOptions) -> Result<(ClientConfig, ClientCon
     let role = Role::Batches { bytes: BATCH_BYTES };
     let timeout = options.publish_timeout;
     Ok((
-        producer::config(&address, role, timeout),
-        producer::connection(&address, timeout),
+        settings::producer(&address, role, timeout),
+        settings::connection(&address, timeout),
     ))
 }
 
