@@ -10,6 +10,7 @@
 mod cache;
 mod campaigns;
 mod check;
+mod example;
 mod obtain;
 mod servers;
 mod steps;
@@ -37,6 +38,8 @@ enum Task {
     Torture(torture::Arguments),
     /// Starts private servers, runs a command that finds them in its configuration, stops them
     Servers(servers::Arguments),
+    /// Runs an example on private servers, and tells what happens
+    Example(example::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => test::run(&arguments),
         Task::Torture(arguments) => torture::run(&arguments),
         Task::Servers(arguments) => servers::run(&arguments),
+        Task::Example(arguments) => example::run(&arguments),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

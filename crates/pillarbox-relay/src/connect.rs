@@ -20,6 +20,7 @@ pub struct DatabaseOptions {
     /// `postgres://…`, `mongodb://…` or `sqlite:…`.
     pub url: String,
     pub tables: Tables,
+    pub claim: Claim,
     /// LISTEN and NOTIFY (PostgreSQL). Off: only the poll wakes the relay.
     pub notify: bool,
     /// The address is a transaction pooler (PgBouncer): nothing may be kept in a session.
@@ -35,6 +36,7 @@ impl DatabaseOptions {
         Self {
             url: url.into(),
             tables: Tables::default(),
+            claim: Claim::default(),
             notify: true,
             pooler: false,
             connections_max: 5,
@@ -42,6 +44,16 @@ impl DatabaseOptions {
             answer_timeout: Duration::from_secs(30),
         }
     }
+}
+
+/// How relays share the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Claim {
+    /// A relay leases lanes of keys: each key keeps its order.
+    #[default]
+    Lanes,
+    /// A relay locks the events themselves, as they come (MongoDB). No order is kept beyond a batch.
+    Rows,
 }
 
 #[derive(Clone)]
@@ -59,6 +71,12 @@ pub struct OpenStore {
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
 pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
+    if options.claim == Claim::Rows && !matches!(scheme(&options.url), "mongodb" | "mongodb+srv") {
+        return Err(StoreError::new(
+            StoreErrorKind::Misconfigured,
+            "`claim: rows` is built for MongoDB only: leave it out, and relays share the work by lanes, which keeps order",
+        ));
+    }
     match scheme(&options.url) {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
@@ -89,9 +107,13 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
         #[cfg(feature = "mongodb")]
         "mongodb" | "mongodb+srv" => {
             let store = Arc::new(crate::store::mongodb::MongoStore::open(options)?);
+            let engine: Arc<dyn Store> = match options.claim {
+                Claim::Lanes => store.clone(),
+                Claim::Rows => Arc::new(crate::store::mongodb::RowsStore::new(store.clone())),
+            };
             Ok(OpenStore {
                 kind: "mongodb",
-                store: store.clone(),
+                store: engine,
                 admin: store.clone(),
                 dead_letters: store.clone(),
                 notices: store.clone(),

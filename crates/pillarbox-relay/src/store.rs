@@ -102,6 +102,8 @@ pub struct Capabilities {
     pub notify: bool,
     /// Several processes can share it.
     pub shared: bool,
+    /// Its readers lock what they return (`claim: rows`): nobody else may open one just to look.
+    pub claims: bool,
 }
 
 /// A database with an outbox in it.

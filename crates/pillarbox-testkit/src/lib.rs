@@ -2,6 +2,7 @@
 //! contract suites that every store and sink passes, and the ledger that tells whether anything was lost, seen twice or
 //! out of order.
 
+pub mod cloudevents;
 pub mod confluent_kafka;
 pub mod contract;
 pub mod fuzz;

@@ -79,7 +79,7 @@ impl Stage {
             arguments.join(" "),
             said(&output.stderr)
         );
-        Ok([said(&output.stdout), said(&output.stderr)].concat())
+        Ok([said(&output.stdout), said(&output.stderr)].join("\n"))
     }
 
     pub(crate) async fn start_service(&mut self) -> Result<()> {

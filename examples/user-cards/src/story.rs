@@ -19,6 +19,8 @@ use crate::{Broker, Database, TOPIC, cards::Card, stage::Stage};
 
 /// How long the last card may take: a relay's lease and a consumer's session end first.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Pillarbox once in so many changes, and the projection as often.
+const KILLED_EVERY: u32 = 12;
 const PEOPLE: [(&str, &str); 5] = [
     ("Ada", "ada@example.com"),
     ("Grace", "grace@example.com"),
@@ -33,9 +35,9 @@ pub(crate) struct Arguments {
     database: Database,
     #[command(flatten)]
     broker: Broker,
-    /// The `pillarbox` binary
-    #[arg(long, default_value = "pillarbox")]
-    pillarbox: PathBuf,
+    /// The `pillarbox` binary [default: the one beside this program]
+    #[arg(long)]
+    pillarbox: Option<PathBuf>,
     /// End with the verdict, instead of running until interrupted
     #[arg(long)]
     once: bool,
@@ -45,7 +47,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn tell(arguments: Arguments) -> Result<ExitCode> {
-    let mut stage = Stage::new(&arguments.database, &arguments.broker, &arguments.pillarbox)?;
+    let pillarbox = match &arguments.pillarbox {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("pillarbox"),
+    };
+    let mut stage = Stage::new(&arguments.database, &arguments.broker, &pillarbox)?;
     let told = tokio::select! {
         told = play(&mut stage, &arguments) => told,
         _ = tokio::signal::ctrl_c() => {
@@ -82,12 +88,11 @@ async fn play(stage: &mut Stage, arguments: &Arguments) -> Result<Verdict> {
         1,
         "The outbox is made in the users' own database, and the topic in Kafka",
     );
-    for command in [&["migrate"][..], &["streams", "apply"][..]] {
-        println!(
-            "  pillarbox {:<15} {}",
-            command.join(" "),
-            stage.pillarbox(command).await?
-        );
+    for command in [&["migrate"][..], &["topics", "apply"][..]] {
+        println!("  pillarbox {}", command.join(" "));
+        for line in stage.pillarbox(command).await?.lines() {
+            println!("    {}", line.trim());
+        }
     }
 
     step(
@@ -144,30 +149,36 @@ async fn play(stage: &mut Stage, arguments: &Arguments) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Changes the users one after the other. A third of the way through Pillarbox is killed, later the projection.
+/// Changes the users in turn, and kills Pillarbox and the projection again and again.
 async fn change(stage: &mut Stage, books: &mut Books, changes: u32) -> Result<()> {
     let people: Vec<(String, &str)> = books
         .users
         .iter()
         .map(|(id, user)| (id.clone(), user.name))
         .collect();
+    let (mut relays, mut projections) = (0, 0);
     for n in 0..changes {
-        if n == changes / 3 {
-            stage.kill_relay().await?;
-            println!("  Pillarbox is killed after {n} changes, and started again");
-            stage.start_relay()?;
-        }
-        if n == changes * 2 / 3 {
-            stage.kill_projection().await?;
-            println!("  the projection is killed after {n} changes, and started again");
-            stage.start_projection()?;
-        }
         let (id, name) = &people[n as usize % people.len()];
         let email = format!("{}.{n}@example.com", name.to_lowercase());
         write(stage, books, "PUT", &format!("/users/{id}"), name, &email).await?;
         stage.check()?;
+        // Right after a commit: its event is on its way, or its card in the making.
+        match n % KILLED_EVERY {
+            5 => {
+                stage.kill_relay().await?;
+                stage.start_relay()?;
+                relays += 1;
+            }
+            11 => {
+                stage.kill_projection().await?;
+                stage.start_projection()?;
+                projections += 1;
+            }
+            _ => {}
+        }
     }
     println!("  {changes} changes were committed, each with its event user.updated");
+    println!("  Pillarbox was killed {relays} times, the projection {projections} times");
     Ok(())
 }
 

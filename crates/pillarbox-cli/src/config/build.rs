@@ -11,7 +11,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
-    connect::{DatabaseOptions, SinkOptions, servers},
+    connect::{Claim, DatabaseOptions, SinkOptions, servers},
     reprocess::Schedule,
     route::Routes,
 };
@@ -59,7 +59,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let outbox = &loaded.config.outbox;
     let mut problems = Problems::new();
     not_built(outbox, &mut problems);
-    let database = database(&outbox.database, &mut problems);
+    let database = database(outbox, &mut problems);
     let mut sinks = delivery::sinks(outbox, &mut problems);
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
@@ -150,13 +150,20 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
     }
 }
 
-fn database(database: &schema::Database, problems: &mut Problems) -> Option<DatabaseOptions> {
+fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<DatabaseOptions> {
+    let database = &outbox.database;
     let before = problems.len();
     let key = |name: &str| format!("outbox.database.{name}");
     if let Err(problem) = scheme(&database.url, STORES) {
         problems.push((
             key("url"),
             format!("{problem}. Use postgres://user@host/database, mongodb://host/database or sqlite:path"),
+        ));
+    }
+    if outbox.publisher.claim == schema::Claim::Rows && !database.url.starts_with("mongodb") {
+        problems.push((
+            "outbox.publisher.claim".into(),
+            "`rows` is built for MongoDB only: leave it out, and relays share the work by lanes, which keeps order".into(),
         ));
     }
     if database.pooler && database.notify == Some(true) {
@@ -200,6 +207,10 @@ fn database(database: &schema::Database, problems: &mut Problems) -> Option<Data
         .ok()?;
     (problems.len() == before).then(|| DatabaseOptions {
         tables,
+        claim: match outbox.publisher.claim {
+            schema::Claim::Lanes => Claim::Lanes,
+            schema::Claim::Rows => Claim::Rows,
+        },
         notify: database.notify.unwrap_or(!database.pooler),
         pooler: database.pooler,
         connections_max: database.connections_max,
@@ -226,9 +237,21 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
             .map_or_else(String::new, |near| format!(" (did you mean `{near}:`?)"));
         return Err(format!("`{scheme}:` is not known here{hint}"));
     }
+    if scheme.starts_with("mongodb") {
+        let hosts = rest
+            .strip_prefix("//")
+            .map(|rest| rest.rsplit_once('@').map_or(rest, |(_, place)| place));
+        return match hosts {
+            None => Err(format!("`{scheme}:` is followed by `//` and a host")),
+            Some(hosts) if hosts.starts_with(['/', '?']) || hosts.is_empty() => {
+                Err("the address has no host".into())
+            }
+            Some(_) => Ok(()),
+        };
+    }
     if rest.starts_with("//") && !scheme.starts_with("sqlite") {
         let servers = match scheme {
-            "nats" | "tls" | "kafka" | "mongodb" => servers(url),
+            "nats" | "tls" | "kafka" => servers(url),
             _ => vec![url.to_owned()],
         };
         for server in &servers {

@@ -208,6 +208,9 @@ pub(crate) struct Publisher {
     pub poll_interval_ms: u64,
     /// Batches in flight at once.
     pub max_concurrent_publishers: u32,
+    /// How relays share the work. `lanes`: each key keeps its order. `rows` (MongoDB): events are locked one by one, and
+    /// no order is kept beyond a batch.
+    pub claim: Claim,
     /// A crashed relay's lanes are taken over after this time.
     pub lease_ms: u64,
     /// Events read and not settled yet, at most.
@@ -216,6 +219,14 @@ pub(crate) struct Publisher {
     pub window_bytes_max: u64,
     /// Not built yet: leave it off.
     pub enable_wal_integration: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Claim {
+    #[default]
+    Lanes,
+    Rows,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -289,6 +300,7 @@ impl Default for Publisher {
             batch_size: 200,
             poll_interval_ms: 200,
             max_concurrent_publishers: 5,
+            claim: Claim::default(),
             lease_ms: 5_000,
             window_events_max: 4_000,
             window_bytes_max: 32 * 1024 * 1024,

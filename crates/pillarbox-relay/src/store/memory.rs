@@ -160,6 +160,7 @@ impl Store for MemoryStore {
         Capabilities {
             notify: false,
             shared: true,
+            claims: false,
         }
     }
 

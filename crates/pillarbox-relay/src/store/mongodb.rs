@@ -6,6 +6,7 @@
 
 mod admin;
 mod after_death;
+mod batch;
 mod connection;
 mod dead;
 mod decided;
@@ -19,12 +20,14 @@ mod lanes;
 mod notices;
 mod park;
 mod reprocess;
+mod rows;
 mod schema;
 mod settle;
 mod transaction;
 mod versions;
 mod wake;
 
+pub use self::rows::RowsStore;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -33,7 +36,7 @@ use self::{connection::Connection, discover::MongoReader, lanes::Leases, wake::W
 use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
-/// An outbox in MongoDB 5.0 or newer.
+/// An outbox in MongoDB 6.0 or newer.
 pub struct MongoStore {
     connection: Arc<Connection>,
     leases: Leases,
@@ -57,6 +60,7 @@ impl Store for MongoStore {
         Capabilities {
             notify: self.wakening.listens(),
             shared: true,
+            claims: false,
         }
     }
 

@@ -67,6 +67,7 @@ impl Store for PostgresStore {
         Capabilities {
             notify: self.wakening.listens(),
             shared: true,
+            claims: false,
         }
     }
 

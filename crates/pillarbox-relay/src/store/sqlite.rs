@@ -50,6 +50,7 @@ impl Store for SqliteStore {
         Capabilities {
             notify: true,
             shared: true,
+            claims: false,
         }
     }
 

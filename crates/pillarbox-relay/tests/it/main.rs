@@ -5,6 +5,7 @@
 mod checks;
 mod engine;
 mod memory;
+mod mongodb;
 mod postgres;
 mod registry;
 mod simulation;

@@ -1,6 +1,7 @@
 //! Every sink passes the contract; what only one of them does is tested beside it.
 
 mod authority;
+mod envelopes;
 mod kafka;
 mod lines;
 mod nats;

@@ -141,6 +141,34 @@ async fn versions_in_sqlite_go_by_their_index() {
     );
 }
 
+/// Its index is one of those that every outbox in MongoDB has. That they go by it is seen in `mongodb::plans`.
+#[tokio::test]
+async fn versions_in_mongodb() {
+    let Some(mongo) = servers::mongo().await else {
+        return;
+    };
+    let url = mongo.database();
+    let open = connect::store(&DatabaseOptions::new(&url)).unwrap();
+    open.admin.migrate().await.unwrap();
+    let versions = open.versions.clone();
+    assert!(versions.has_index().await.unwrap());
+    assert!(versions.make_index().await.unwrap().is_empty());
+    let place = Place {
+        store: open.store,
+        admin: open.admin,
+        versions: open.versions,
+    };
+    what_was_let_through_counts_and_nothing_else(place).await;
+    let client = mongodb::Client::with_uri_str(&url).await.unwrap();
+    let events = client.default_database().unwrap();
+    let events = events.collection::<mongodb::bson::Document>("outbox_events");
+    events.drop_index("entity_id_version").await.unwrap();
+    assert!(!versions.has_index().await.unwrap());
+    assert_eq!(versions.make_index().await.unwrap().len(), 1);
+    assert!(versions.has_index().await.unwrap());
+    assert!(versions.index_sql().contains("entity_id_version"));
+}
+
 #[tokio::test]
 async fn versions_in_postgres_go_by_their_index() {
     let Some(postgres) = servers::postgres().await else {

@@ -12,6 +12,7 @@ pub(crate) const NATS_SERVER: &str = "2.15.1";
 pub(crate) const NATS_SERVER_OLD: &str = "2.9.10";
 pub(crate) const NATS_PY: &str = "2.16.0";
 pub(crate) const CONFLUENT_KAFKA: &str = "2.16.1";
+pub(crate) const CLOUDEVENTS: &str = "1.12.0";
 pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
 pub(crate) const KAFKA: &str = "4.1.1";
 /// A wheel with the genuine mongod 6.0.5 in it.
@@ -78,7 +79,9 @@ pub(crate) fn webhooks_python() -> PathBuf {
 }
 
 pub(crate) fn kafka_environment() -> PathBuf {
-    folder().join(format!("python-confluent-kafka-{CONFLUENT_KAFKA}"))
+    folder().join(format!(
+        "python-confluent-kafka-{CONFLUENT_KAFKA}-cloudevents-{CLOUDEVENTS}"
+    ))
 }
 
 pub(crate) fn kafka_python() -> PathBuf {

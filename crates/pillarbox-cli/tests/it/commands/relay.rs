@@ -114,3 +114,62 @@ fn a_relay_serves_its_status_and_health_and_sums_up_at_the_end() {
         assert!(!summary[key].is_null(), "{key}: {out}");
     }
 }
+
+#[test]
+fn a_route_chooses_what_its_events_look_like() {
+    let folder = migrated();
+    let yaml = "outbox:\n  sinks: { out: { url: 'stdout:' } }\n  routes:\n    \
+                - { topic: 'a.>', sink: out, envelope: cloudevents, source: /shop }\n    \
+                - { topic: 'b.>', sink: out, envelope: debezium }\n    \
+                - { topic: '>', sink: out }\n";
+    let file = folder.path().join("pillarbox.yaml");
+    std::fs::write(&file, yaml).unwrap();
+    for topic in ["a.x", "b.x", "c.x"] {
+        let flags = [
+            "--type",
+            "Placed",
+            "--aggregate-type",
+            "order",
+            "--aggregate-id",
+            "o-1",
+            "--payload",
+            "{\"n\":1}",
+        ];
+        let enqueued = run(
+            folder.path(),
+            &[&["enqueue", "--topic", topic][..], &flags].concat(),
+        );
+        assert_eq!(code(&enqueued), 0, "{}", stderr(&enqueued));
+    }
+    let relay = Running::start(folder.path(), &["run", "--no-http"]);
+    let deadline = Instant::now() + DEADLINE;
+    while json(&run(folder.path(), &["status", "--json"]))["pending"] != 0 {
+        assert!(Instant::now() < deadline, "they were never delivered");
+    }
+    let (_, out) = relay.stop();
+    let lines: Vec<Value> = out
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let with = |name: &str| lines.iter().find(|line| !line[name].is_null());
+    let cloud = with("specversion").unwrap();
+    assert_eq!(
+        (&cloud["source"], &cloud["data"]["n"]),
+        (&"/shop".into(), &1.into())
+    );
+    let routed = with("headers").unwrap();
+    assert_eq!(
+        (&routed["topic"], &routed["headers"]["eventType"]),
+        (&"b.x".into(), &"Placed".into())
+    );
+    assert_eq!(with("aggregate_type").unwrap()["topic"], "c.x");
+
+    std::fs::write(&file, yaml.replace("envelope: debezium", "source: /x")).unwrap();
+    let refused = run(folder.path(), &["config", "check"]);
+    assert_eq!(code(&refused), 2);
+    assert!(
+        stderr(&refused).contains("envelope: cloudevents"),
+        "{}",
+        stderr(&refused)
+    );
+}

@@ -1,14 +1,19 @@
 //! Rows that strangers wrote: anything in any column that the database takes. Each is delivered, dead or waiting for its
 //! retry, the relay goes on, and what lies beside them is delivered.
 
+mod document;
 mod row;
 
 use std::time::Duration;
 
+use mongodb::{
+    Client, Collection,
+    bson::{Document, doc},
+};
 use pillarbox_testkit::{
     fuzz::{self, Fuzz},
     ledger::Ledger,
-    servers::Nats,
+    servers::{self, Nats},
     torture::Campaign,
 };
 use serde_json::Value;
@@ -119,14 +124,6 @@ async fn torture_fuzz_stored_rows_sqlite() {
     let relay = binary.relay("relay").await;
     let (mut tried, mut taken, mut placed) = (0, 0, 0);
     while tried == 0 || campaign.goes_on() {
-        let mut lines = String::new();
-        for n in placed..placed + 20 {
-            let (key, nth) = (format!("neighbour-{}", n % 7), n / 7);
-            let event = event(&key, nth);
-            ledger.committed(event.id, &key, nth);
-            lines.push_str(&(serde_json::to_string(&event).unwrap() + "\n"));
-        }
-        placed += 20;
         for nth in tried..tried + ROWS_AT_ONCE {
             taken += u64::from(
                 Row::new(&mut Fuzz::new(&campaign, nth), nth)
@@ -134,8 +131,7 @@ async fn torture_fuzz_stored_rows_sqlite() {
                     .await,
             );
             if nth == tried + ROWS_AT_ONCE / 2 {
-                let output = binary.feed(&["enqueue", "--ndjson"], &lines).await;
-                assert!(output.status.success(), "{output:?}");
+                place_neighbours(&binary, &ledger, &mut placed).await;
             }
         }
         tried += ROWS_AT_ONCE;
@@ -146,6 +142,70 @@ async fn torture_fuzz_stored_rows_sqlite() {
     println!("{taken} rows were taken by the database");
     fuzz::said(&campaign, tried);
     assert_the_relay_is_well(relay, &nats, &ledger).await;
+}
+
+/// Documents of any content in MongoDB, past the validator.
+#[tokio::test(flavor = "multi_thread")]
+async fn torture_fuzz_stored_documents_mongodb() {
+    let campaign = Campaign::begin("fuzz_stored_documents_mongodb");
+    let (Some(mongo), Some(nats)) = (servers::mongo().await, Nats::start().await) else {
+        return;
+    };
+    let url = mongo.database();
+    let binary = Binary::new(Config::new(&url, &nats.url()));
+    binary.done(&["migrate"]).await;
+    binary.done(&["streams", "apply"]).await;
+    let client = Client::with_uri_str(&url).await.unwrap();
+    let events: Collection<Document> = client.default_database().unwrap().collection("outbox_events");
+    let ledger = Ledger::new();
+    let relay = binary.relay("relay").await;
+    let (mut tried, mut taken, mut placed) = (0, 0, 0);
+    while tried == 0 || campaign.goes_on() {
+        for nth in tried..tried + ROWS_AT_ONCE {
+            let document = document::document(&mut Fuzz::new(&campaign, nth), nth);
+            let insert = events.insert_one(document).bypass_document_validation(true);
+            taken += u64::from(insert.await.is_ok());
+            if nth == tried + ROWS_AT_ONCE / 2 {
+                place_neighbours(&binary, &ledger, &mut placed).await;
+            }
+        }
+        tried += ROWS_AT_ONCE;
+        no_document_is_pending(&events).await;
+    }
+    assert_dead_letters_can_be_handled(&binary).await;
+    no_document_is_pending(&events).await;
+    println!("{taken} documents were taken by the database");
+    fuzz::said(&campaign, tried);
+    assert_the_relay_is_well(relay, &nats, &ledger).await;
+}
+
+/// Good events beside the garbage.
+async fn place_neighbours(binary: &Binary, ledger: &Ledger, placed: &mut u64) {
+    let mut lines = String::new();
+    for n in *placed..*placed + 20 {
+        let (key, nth) = (format!("neighbour-{}", n % 7), n / 7);
+        let event = event(&key, nth);
+        ledger.committed(event.id, &key, nth);
+        lines.push_str(&(serde_json::to_string(&event).unwrap() + "\n"));
+    }
+    *placed += 20;
+    let output = binary.feed(&["enqueue", "--ndjson"], &lines).await;
+    assert!(output.status.success(), "{output:?}");
+}
+
+async fn no_document_is_pending(events: &Collection<Document>) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let waiting = doc! { "status": "pending" };
+        if events.count_documents(waiting.clone()).await.unwrap() == 0 {
+            return;
+        }
+        if Instant::now() >= deadline {
+            let one = events.find_one(waiting).await.unwrap();
+            panic!("documents are left where they are, such as {one:#?}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn nothing_is_pending(pool: &SqlitePool) {

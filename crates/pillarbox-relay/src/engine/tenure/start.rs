@@ -184,8 +184,9 @@ impl Tenure<'_> {
     }
 
     fn start_sweep(&mut self) {
-        // What was left to the store is no news.
-        if self.window.is_whole() && self.sweep.start() {
+        // What was left to the store is no news, and what is claimed by looking is none either.
+        let claims = self.context.store.capabilities().claims;
+        if !claims && self.window.is_whole() && self.sweep.start() {
             let mut lanes = self.held.to_vec();
             let low_mark = self.window.low_mark();
             lanes

@@ -6,9 +6,9 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use uuid::Uuid;
 
 use super::{
+    batch::{Batch, Known, by_seq, count, events_of, failure, known, update},
     document::{timestamp, timestamps},
     error::Trouble,
-    settle::{Batch, Known, by_seq, count, events_of, failure, known, update},
     transaction::Tx,
 };
 use crate::{

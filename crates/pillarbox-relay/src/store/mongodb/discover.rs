@@ -13,7 +13,8 @@
 //! earlier page, however late they come.
 //!
 //! Both queries walk the index `pending`, which settled events leave: a look costs what is unsettled, not what was delivered. The
-//! look for late ones reads the index alone, and returns what is in flight: about 1 µs for each.
+//! look for late ones reads the index alone, and returns what is in flight. Reading takes 20 to 47 µs an event, 1,000 at a time on two busy
+//! cores; a page is one command, two while something is undecided.
 //!
 //! **Decided.** Below a seq that is decided nothing can come late; how that is known stands in [`super::decided`].
 
@@ -23,7 +24,7 @@ use async_trait::async_trait;
 use mongodb::{
     ClientSession, Collection, SessionCursor,
     bson::{Document, RawDocumentBuf, doc},
-    options::Hint,
+    options::{Hint, ReadConcern},
 };
 
 use super::{
@@ -33,7 +34,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq},
-    store::{HeldLane, Page, PageLimit, Reader, StoreError},
+    store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind},
 };
 
 pub(super) struct MongoReader {
@@ -83,7 +84,12 @@ impl MongoReader {
             (self.pending(these), true)
         };
         let (mut page, last) = self.read(&connection, at, &mut session, filter, limit).await?;
-        let seen = session.snapshot_time().map_or(0, seq);
+        let Some(seen) = session.snapshot_time().map(seq) else {
+            return Err(StoreError::new(
+                StoreErrorKind::Refused,
+                "MongoDB's answer came without its snapshot: version 6.0 or newer is needed",
+            ));
+        };
         if came_late {
             // What is above the position waits until no late one is left: it may be of the same keys.
             page.more = true;
@@ -116,6 +122,8 @@ impl MongoReader {
             .projection(doc! { "_id": 0, "seq": 1 })
             .sort(doc! { "seq": 1 })
             .hint(Hint::Name("pending".into()))
+            // The client's own read concern would win over the session's.
+            .read_concern(ReadConcern::snapshot())
             .limit(i64::try_from(most).unwrap_or(i64::MAX))
             .batch_size(u32::try_from(most).unwrap_or(u32::MAX));
         let (known, cut) = (&self.known, most);
@@ -161,6 +169,8 @@ impl MongoReader {
             .find(filter)
             .sort(doc! { "seq": 1 })
             .hint(Hint::Name("pending".into()))
+            // The client's own read concern would win over the session's.
+            .read_concern(ReadConcern::snapshot())
             .limit(i64::try_from(events).unwrap_or(i64::MAX))
             .batch_size(u32::try_from(events).unwrap_or(u32::MAX));
         connection

@@ -16,15 +16,19 @@
 //! A seq is a timestamp of the cluster's clock here and in `<events>`; a low mark is the number the engine knows. Dates are
 //! dates, of the server's clock.
 
-use std::fmt::Write;
+mod index;
+mod script;
 
 use mongodb::{
     Collection, IndexModel,
     bson::{Bson, DateTime, Document, doc},
-    options::IndexOptions,
 };
-use pillarbox::table::Tables;
 
+use self::index::{Index, indexes};
+pub(super) use self::{
+    index::versions_model,
+    script::{script, versions_script},
+};
 use super::{
     connection::{Collections, Connection},
     error::{code, misconfigured, not_migrated, standalone},
@@ -35,141 +39,6 @@ pub(super) const VERSION: i32 = 3;
 /// Of the document that says it: the only one of its collection.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
-
-/// One index of the outbox.
-struct Index {
-    keys: Document,
-    name: &'static str,
-    unique: bool,
-    sparse: bool,
-    partial: Option<Document>,
-}
-
-impl Index {
-    fn new(name: &'static str, keys: Document) -> Self {
-        Self {
-            keys,
-            name,
-            unique: false,
-            sparse: false,
-            partial: None,
-        }
-    }
-
-    fn model(&self) -> IndexModel {
-        let options = IndexOptions::builder()
-            .name(self.name.to_owned())
-            .unique(self.unique.then_some(true))
-            .sparse(self.sparse.then_some(true))
-            .partial_filter_expression(self.partial.clone())
-            .build();
-        IndexModel::builder()
-            .keys(self.keys.clone())
-            .options(options)
-            .build()
-    }
-
-    /// As the shell takes its options.
-    fn options(&self) -> Document {
-        let mut options = doc! { "name": self.name };
-        if self.unique {
-            options.insert("unique", true);
-        }
-        if self.sparse {
-            options.insert("sparse", true);
-        }
-        if let Some(partial) = &self.partial {
-            options.insert("partialFilterExpression", partial.clone());
-        }
-        options
-    }
-}
-
-/// The first five are those that services with this collection know; `pending` is discovery's: an event leaves it when it
-/// is settled, so what it costs does not depend on what was ever delivered.
-fn event_indexes() -> Vec<Index> {
-    vec![
-        Index::new("status_created_at", doc! { "status": 1, "created_at": 1 }),
-        Index::new("status_published_at", doc! { "status": 1, "published_at": 1 }),
-        Index {
-            sparse: true,
-            ..Index::new("locked_until", doc! { "locked_until": 1 })
-        },
-        Index {
-            unique: true,
-            ..Index::new("event_id", doc! { "event_id": 1 })
-        },
-        versions(),
-        Index {
-            partial: Some(doc! { "status": "pending" }),
-            // With the status, which is always the same in it, a look need not read the event to know it.
-            ..Index::new("pending", doc! { "seq": 1, "lane": 1, "status": 1 })
-        },
-        Index {
-            unique: true,
-            ..Index::new("seq", doc! { "seq": 1 })
-        },
-    ]
-}
-
-/// What the check that versions increase looks them up by.
-fn versions() -> Index {
-    Index::new(VERSIONS_INDEX, doc! { "entity_id": 1, "entity_version": 1 })
-}
-
-pub(super) fn versions_model() -> IndexModel {
-    versions().model()
-}
-
-/// That index alone, as a line for mongosh.
-pub(super) fn versions_script(tables: &Tables) -> String {
-    let index = versions();
-    let (_, collection) = place(tables.name());
-    format!(
-        "{collection}.createIndex({}, {});",
-        js(&index.keys),
-        js(&index.options())
-    )
-}
-
-fn parked_indexes() -> Vec<Index> {
-    vec![
-        Index {
-            partial: Some(doc! { "due_at": { "$exists": true } }),
-            ..Index::new("due", doc! { "due_at": 1, "lane": 1 })
-        },
-        Index::new(
-            "key",
-            doc! { "lane": 1, "key": 1, "_id": 1, "state": 1, "due_at": 1 },
-        ),
-    ]
-}
-
-fn dead_indexes() -> Vec<Index> {
-    vec![
-        Index::new("event_id", doc! { "event_id": 1 }),
-        // Counting what is open by its cause reads nothing but this. (A partial index on open ones would not do: without
-        // the state among its keys, each letter is read to look at it.)
-        Index::new(
-            "open",
-            doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 },
-        ),
-        Index::new("cause", doc! { "fingerprint": 1, "died_at": 1, "state": 1 }),
-        Index::new("died_at", doc! { "died_at": 1 }),
-    ]
-}
-
-/// Beside the one on `_id`, which every collection has.
-fn indexes(collection: &str) -> Vec<Index> {
-    match collection {
-        "events" => event_indexes(),
-        "parked" => parked_indexes(),
-        "dead" => dead_indexes(),
-        "recoveries" => vec![Index::new("seq", doc! { "seq": 1 })],
-        "notice_sends" => vec![Index::new("channel_due", doc! { "_id.channel": 1, "due_at": 1 })],
-        _ => Vec::new(),
-    }
-}
 
 /// What could never be found, or never be settled, is refused where it is written.
 fn validator() -> Document {
@@ -191,11 +60,15 @@ fn validator() -> Document {
     } }
 }
 
-/// The lanes as they begin.
-fn lane(lane: u16) -> Document {
+/// Moderate: a document that came in past the validator, or was there before it, can still be settled.
+fn validation() -> Document {
+    doc! { "validator": validator(), "validationLevel": "moderate" }
+}
+
+/// A lane as it begins.
+fn lane() -> Document {
     doc! {
-        "_id": i32::from(lane), "owner": Bson::Null, "epoch": 0_i64, "lease_until": DateTime::from_millis(0),
-        "low_mark": 0_i64,
+        "owner": Bson::Null, "epoch": 0_i64, "lease_until": DateTime::from_millis(0), "low_mark": 0_i64,
     }
 }
 
@@ -231,13 +104,19 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
             connection.run(collection.create_indexes(models)).await?;
         }
     }
-    for n in 0..pillarbox::lane::LANES {
-        let lane = doc! { "$setOnInsert": lane(n) };
-        let make = at
-            .lanes
-            .update_one(doc! { "_id": i32::from(n) }, lane)
-            .upsert(true);
-        connection.run(make).await?;
+    let lanes: Vec<Document> = (0..pillarbox::lane::LANES)
+        .map(|n| doc! { "q": { "_id": i32::from(n) }, "u": { "$setOnInsert": lane() }, "upsert": true })
+        .collect();
+    let make = doc! { "update": at.lanes.name(), "updates": lanes };
+    let made = connection.run(at.database.run_command(make)).await?;
+    if made
+        .get_array("writeErrors")
+        .is_ok_and(|errors| !errors.is_empty())
+    {
+        return Err(StoreError::new(
+            StoreErrorKind::Away,
+            "the lanes were not all made: run `pillarbox migrate` again",
+        ));
     }
     // The last step: without it nothing counts as made.
     let version = doc! { "$setOnInsert": { "value": VERSION } };
@@ -251,58 +130,6 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
     )])
 }
 
-/// A script for mongosh that makes the same, in the database it is connected to unless the tables name another.
-pub(super) fn script(tables: &Tables) -> String {
-    let mut script = String::from(
-        "// The outbox, version 3. Run it with mongosh on the primary; running it again changes nothing.\n",
-    );
-    for (name, collection) in super::connection::names(tables) {
-        let (database, _) = place(&collection);
-        let collection = js(collection.rsplit('.').next().unwrap_or(&collection));
-        let there = format!("{database}.getCollectionNames().includes({collection})");
-        let create = format!("{database}.createCollection({collection});");
-        let _ = writeln!(script, "\nif (!{there}) {create}");
-        if name == "events" {
-            let command = format!("{{ collMod: {collection}, validator: {} }}", js(&validator()));
-            let _ = writeln!(script, "{database}.runCommand({command});");
-        }
-        let collection = format!("{database}.getCollection({collection})");
-        for index in indexes(name) {
-            let (keys, options) = (js(&index.keys), js(&index.options()));
-            let _ = writeln!(script, "{collection}.createIndex({keys}, {options});");
-        }
-        if name == "lanes" {
-            let fields = "{ owner: null, epoch: Long(0), lease_until: new Date(0), low_mark: Long(0) }";
-            let update = format!("{{ _id: Int32(n) }}, {{ $setOnInsert: {fields} }}, {{ upsert: true }}");
-            let _ = writeln!(
-                script,
-                "for (let n = 0; n < 256; n++) {collection}.updateOne({update});"
-            );
-        }
-        if name == "meta" {
-            let update =
-                "{ _id: \"schema_version\" }, { $setOnInsert: { value: Int32(3) } }, { upsert: true }";
-            let _ = writeln!(script, "{collection}.updateOne({update});");
-        }
-    }
-    script
-}
-
-/// A database and a collection in it, as mongosh names them.
-fn place(name: &str) -> (String, String) {
-    let (database, name) = match name.split_once('.') {
-        Some((database, name)) => (format!("db.getSiblingDB({})", js(database)), name),
-        None => ("db".to_owned(), name),
-    };
-    let collection = format!("{database}.getCollection({})", js(name));
-    (database, collection)
-}
-
-/// Names, numbers and plain documents are the same in JSON and in JavaScript.
-fn js<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).unwrap_or_default()
-}
-
 async fn make(
     connection: &Connection,
     at: &Collections,
@@ -312,7 +139,7 @@ async fn make(
     let namespace = collection.namespace();
     let mut command = doc! { "create": &namespace.coll };
     if namespace == at.events.namespace() {
-        command.insert("validator", validator());
+        command.extend(validation());
     }
     connection.counted(1);
     let database = at.client.database(&namespace.db);
@@ -323,7 +150,8 @@ async fn make(
     }
     if namespace == at.events.namespace() {
         // Somebody's collection becomes an outbox, or an earlier `migrate` was interrupted.
-        let command = doc! { "collMod": &namespace.coll, "validator": validator() };
+        let mut command = doc! { "collMod": &namespace.coll };
+        command.extend(validation());
         connection.run(database.run_command(command)).await?;
     }
     Ok(())

@@ -51,8 +51,9 @@ impl Wakening {
         self.replace(Some(tokio::spawn(task)));
     }
 
-    pub(super) async fn wait(&self, at_most: Duration) {
-        let _ = tokio::time::timeout(at_most, self.woken.notified()).await;
+    /// Whether something was committed.
+    pub(super) async fn wait(&self, at_most: Duration) -> bool {
+        tokio::time::timeout(at_most, self.woken.notified()).await.is_ok()
     }
 
     fn is_listening(&self) -> bool {

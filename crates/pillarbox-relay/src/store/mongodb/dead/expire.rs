@@ -1,21 +1,18 @@
 //! Letters that died long ago go.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use mongodb::bson::doc;
 
-use super::{
-    super::{
-        connection::Connection,
-        document,
-        error::Trouble,
-        field, milliseconds,
-        transaction::{Tx, Work},
-    },
-    blocking, limited,
+use super::super::{
+    connection::Connection,
+    document,
+    error::Trouble,
+    field, milliseconds,
+    transaction::{Tx, Work},
 };
-use crate::store::StoreError;
+use crate::{event::Seq, store::StoreError};
 
 pub(super) async fn expire(
     connection: &Connection,
@@ -29,7 +26,7 @@ pub(super) async fn expire(
 }
 
 /// Letters that died long ago, with what was done about them, except where a key waits for what becomes of one. The index
-/// on died_at serves it.
+/// on died_at serves it, as many letters at a time as may go.
 struct Expiry {
     age: Duration,
     limit: usize,
@@ -40,17 +37,7 @@ impl Work for Expiry {
     type Done = usize;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<usize, Trouble> {
-        let latest = doc! { "$subtract": ["$$NOW", milliseconds(self.age)] };
-        let old = vec![
-            doc! { "$match": { "$expr": { "$lte": ["$died_at", latest] } } },
-            doc! { "$sort": { "died_at": 1 } },
-            doc! { "$project": { "_id": 1 } },
-            blocking(tx.at),
-            doc! { "$match": { "blocking": [] } },
-            doc! { "$limit": limited(self.limit) },
-        ];
-        let old = tx.aggregate(&tx.at.dead, old).await?;
-        let old = document::timestamps(old.iter().map(|found| field::seq(found, "_id")));
+        let old = document::timestamps(self.old(tx).await?);
         if old.is_empty() {
             return Ok(0);
         }
@@ -64,5 +51,39 @@ impl Work for Expiry {
         let letters = doc! { "_id": { "$in": old } };
         let gone = tx.at.dead.delete_many(letters).session(&mut tx.session).await?;
         Ok(usize::try_from(gone.deleted_count).unwrap_or(usize::MAX))
+    }
+}
+
+impl Expiry {
+    async fn old(&self, tx: &mut Tx<'_>) -> Result<Vec<Seq>, Trouble> {
+        let at = tx.at;
+        let latest = doc! { "$subtract": ["$$NOW", milliseconds(self.age)] };
+        let find = at
+            .dead
+            .find(doc! { "$expr": { "$lte": ["$died_at", latest] } })
+            .sort(doc! { "died_at": 1 })
+            .projection(doc! { "_id": 1 })
+            .batch_size(u32::try_from(self.limit).unwrap_or(u32::MAX));
+        tx.counted(1);
+        let mut letters = find.session(&mut tx.session).await?;
+        let mut old = Vec::new();
+        loop {
+            let mut some = Vec::new();
+            while some.len() < self.limit && letters.advance(&mut tx.session).await? {
+                some.push(field::seq(&letters.deserialize_current()?, "_id"));
+            }
+            if some.is_empty() {
+                return Ok(old);
+            }
+            let these = document::timestamps(some.iter().copied());
+            let blocked = doc! { "_id": { "$in": these }, "state": "blocked" };
+            let blocked = tx.find(&at.parked, blocked, doc! { "_id": 1 }).await?;
+            let blocked: BTreeSet<Seq> = blocked.iter().map(|parked| field::seq(parked, "_id")).collect();
+            old.extend(some.into_iter().filter(|seq| !blocked.contains(seq)));
+            if old.len() >= self.limit {
+                old.truncate(self.limit);
+                return Ok(old);
+            }
+        }
     }
 }

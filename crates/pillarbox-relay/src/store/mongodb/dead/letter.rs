@@ -31,26 +31,25 @@ pub(super) fn letter(found: &Document) -> DeadLetter {
     }
 }
 
-/// The event's; where that is no UUID as they are written, one that holds the seq: people can still take hold of the
-/// letter.
+/// The event's; where that is no UUID, one that holds the seq: people can still take hold of the letter.
 pub(in super::super) fn id(found: &Document) -> Uuid {
-    let (text, seq) = (field::text(found, "event_id"), field::seq(found, "_id"));
-    let id = field::id(found, "event_id").filter(|id| id.to_string() == text);
-    id.unwrap_or(Uuid::from_u64_pair(0, seq.unsigned_abs()))
+    let id = field::id(found, "event_id").filter(|id| !id.is_nil());
+    id.unwrap_or(Uuid::from_u64_pair(0, field::seq(found, "_id").unsigned_abs()))
 }
 
 /// The letters with these [`id`]s.
 pub(super) fn with_ids(ids: &[Uuid]) -> Document {
-    let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-    let seqs = ids
-        .iter()
-        .map(|id| id.as_u64_pair())
-        .filter(|(high, _)| *high == 0);
-    let seqs = document::timestamps(seqs.filter_map(|(_, low)| Seq::try_from(low).ok()));
+    let (mut texts, mut seqs) = (Vec::new(), Vec::new());
+    for id in ids {
+        match id.as_u64_pair() {
+            (0, seq) => seqs.push(Seq::try_from(seq).unwrap_or(0)),
+            _ => texts.push(id.to_string()),
+        }
+    }
     let by_text = doc! { "event_id": { "$in": texts } };
     match seqs.is_empty() {
         true => by_text,
-        false => doc! { "$or": [by_text, { "_id": { "$in": seqs } }] },
+        false => doc! { "$or": [by_text, { "_id": { "$in": document::timestamps(seqs) } }] },
     }
 }
 

@@ -1,0 +1,205 @@
+//! `claim: rows`: relays lock the events themselves, as services with such a collection do it.
+//!
+//! A relay finds some events that are pending, failed and due again, or locked by one that was not heard of for a minute; it
+//! marks them as `processing` with `locked_by` and `locked_until`, and reads those that became its own. Two relays that want the same
+//! event never both get it. There are no lanes and no side table: a failed event waits in its place with `retry_at`,
+//! and those of its key go on. So **no order is kept beyond a batch**.
+
+mod claim;
+mod settle;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use mongodb::{
+    bson::{Document, doc},
+    options::Hint,
+};
+use tokio::time::Instant;
+
+use self::claim::RowsReader;
+use super::{MongoStore, connection::Connection, milliseconds, schema};
+use crate::{
+    event::Lane,
+    settlement::Settlement,
+    store::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError},
+};
+
+/// How long an event stays locked without a sign of life.
+const LOCK: Duration = Duration::from_secs(60);
+/// A relay that lives says so again.
+const RENEW_EVERY: Duration = Duration::from_secs(15);
+/// A MongoDB outbox whose relays claim rows.
+pub struct RowsStore {
+    store: Arc<MongoStore>,
+    shared: Arc<Shared>,
+}
+
+/// What the readers and the heartbeat know of each other.
+struct Shared {
+    relay: Mutex<Option<RelayId>>,
+    renewed_at: Mutex<Option<Instant>>,
+    /// Something was committed: look again at once.
+    woken: AtomicBool,
+}
+
+impl Shared {
+    /// As it stands in `locked_by`.
+    fn name(&self) -> String {
+        let relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
+        relay.unwrap_or_default().to_string()
+    }
+}
+
+impl RowsStore {
+    pub fn new(store: Arc<MongoStore>) -> Self {
+        Self {
+            store,
+            shared: Arc::new(Shared {
+                relay: Mutex::default(),
+                renewed_at: Mutex::default(),
+                woken: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Locks of a relay that lives last.
+    async fn renew(&self, connection: &Connection) -> Result<(), StoreError> {
+        let due = {
+            let mut renewed_at = self
+                .shared
+                .renewed_at
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let due = renewed_at.is_none_or(|at| at.elapsed() >= RENEW_EVERY);
+            if due {
+                *renewed_at = Some(Instant::now());
+            }
+            due
+        };
+        if !due {
+            return Ok(());
+        }
+        let at = connection.collections().await?;
+        let until = doc! { "$set": { "locked_until": { "$add": ["$$NOW", milliseconds(LOCK)] } } };
+        let renew = at
+            .events
+            .update_many(locked(&self.shared.name()), vec![until])
+            .hint(Hint::Name("locked_until".into()));
+        connection.run(renew).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Store for RowsStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            claims: true,
+            ..self.store.capabilities()
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        schema::check(&self.store.connection).await
+    }
+
+    /// Every relay holds every lane: the events themselves are locked.
+    async fn heartbeat(
+        &self,
+        relay: RelayId,
+        name: &str,
+        ttl: Duration,
+        held: &[HeldLane],
+    ) -> Result<Census, StoreError> {
+        *self.shared.relay.lock().unwrap_or_else(PoisonError::into_inner) = Some(relay);
+        self.store.heartbeat(relay, name, ttl, &[]).await?;
+        self.renew(&self.store.connection).await?;
+        Ok(Census {
+            relays: 1,
+            rank: 0,
+            held: held.iter().map(|held| held.lane).collect(),
+        })
+    }
+
+    async fn take_lanes(
+        &self,
+        relay: RelayId,
+        count: usize,
+        _ttl: Duration,
+    ) -> Result<Vec<HeldLane>, StoreError> {
+        *self.shared.relay.lock().unwrap_or_else(PoisonError::into_inner) = Some(relay);
+        let lanes = (0..=Lane::MAX).take(count).map(|lane| HeldLane {
+            lane,
+            epoch: 1,
+            low_mark: 0,
+        });
+        Ok(lanes.collect())
+    }
+
+    async fn release_lanes(&self, _relay: RelayId, _lanes: &[HeldLane]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
+        unlock(&self.store.connection, &relay.to_string()).await?;
+        self.store.leave(relay).await
+    }
+
+    fn reader(&self, _lanes: &[HeldLane]) -> Box<dyn Reader> {
+        Box::new(RowsReader::new(
+            self.store.connection.clone(),
+            self.shared.clone(),
+        ))
+    }
+
+    async fn settle(&self, _held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+        settle::settle(&self.store.connection, settlement).await
+    }
+
+    /// What waits is claimed like everything else.
+    async fn due(&self, _held: &[HeldLane], _limit: PageLimit) -> Result<Due, StoreError> {
+        Ok(Due::default())
+    }
+
+    async fn blocked_keys(&self, _lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
+        self.store.set_asleep(asleep).await
+    }
+
+    async fn wait(&self, at_most: Duration) {
+        if self.store.wakening.wait(at_most).await {
+            self.shared.woken.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn statements(&self) -> u64 {
+        self.store.statements()
+    }
+}
+
+fn locked(by: &str) -> Document {
+    doc! { "status": "processing", "locked_by": by }
+}
+
+/// Whoever looks next may have them.
+fn give_back() -> Document {
+    doc! { "$set": { "status": "pending" }, "$unset": { "locked_by": "", "locked_until": "", "processing_started_at": "" } }
+}
+
+async fn unlock(connection: &Connection, relay: &str) -> Result<(), StoreError> {
+    let at = connection.collections().await?;
+    let unlock = at
+        .events
+        .update_many(locked(relay), give_back())
+        .hint(Hint::Name("locked_until".into()));
+    connection.run(unlock).await.map(drop)
+}

@@ -1,0 +1,133 @@
+//! The indexes.
+
+use mongodb::{
+    IndexModel,
+    bson::{Document, doc},
+    options::IndexOptions,
+};
+
+use super::VERSIONS_INDEX;
+
+/// One index of the outbox.
+pub(super) struct Index {
+    pub(super) keys: Document,
+    name: &'static str,
+    unique: bool,
+    sparse: bool,
+    partial: Option<Document>,
+}
+
+impl Index {
+    fn new(name: &'static str, keys: Document) -> Self {
+        Self {
+            keys,
+            name,
+            unique: false,
+            sparse: false,
+            partial: None,
+        }
+    }
+
+    pub(super) fn model(&self) -> IndexModel {
+        let options = IndexOptions::builder()
+            .name(self.name.to_owned())
+            .unique(self.unique.then_some(true))
+            .sparse(self.sparse.then_some(true))
+            .partial_filter_expression(self.partial.clone())
+            .build();
+        IndexModel::builder()
+            .keys(self.keys.clone())
+            .options(options)
+            .build()
+    }
+
+    /// As the shell takes its options.
+    pub(super) fn options(&self) -> Document {
+        let mut options = doc! { "name": self.name };
+        if self.unique {
+            options.insert("unique", true);
+        }
+        if self.sparse {
+            options.insert("sparse", true);
+        }
+        if let Some(partial) = &self.partial {
+            options.insert("partialFilterExpression", partial.clone());
+        }
+        options
+    }
+}
+
+/// The first five are those that services with this collection know; `pending` is discovery's: an event leaves it when it
+/// is settled, so what it costs does not depend on what was ever delivered.
+fn event_indexes() -> Vec<Index> {
+    vec![
+        Index::new("status_created_at", doc! { "status": 1, "created_at": 1 }),
+        Index::new("status_published_at", doc! { "status": 1, "published_at": 1 }),
+        Index {
+            sparse: true,
+            ..Index::new("locked_until", doc! { "locked_until": 1 })
+        },
+        Index {
+            unique: true,
+            ..Index::new("event_id", doc! { "event_id": 1 })
+        },
+        versions(),
+        Index {
+            partial: Some(doc! { "status": "pending" }),
+            // With the status, which is always the same in it, a look need not read the event to know it.
+            ..Index::new("pending", doc! { "seq": 1, "lane": 1, "status": 1 })
+        },
+        Index {
+            unique: true,
+            ..Index::new("seq", doc! { "seq": 1 })
+        },
+    ]
+}
+
+/// What the check that versions increase looks them up by.
+pub(super) fn versions() -> Index {
+    Index::new(VERSIONS_INDEX, doc! { "entity_id": 1, "entity_version": 1 })
+}
+
+pub(in crate::store::mongodb) fn versions_model() -> IndexModel {
+    versions().model()
+}
+
+fn parked_indexes() -> Vec<Index> {
+    vec![
+        Index {
+            partial: Some(doc! { "due_at": { "$exists": true } }),
+            ..Index::new("due", doc! { "due_at": 1, "lane": 1 })
+        },
+        Index::new(
+            "key",
+            doc! { "lane": 1, "key": 1, "_id": 1, "state": 1, "due_at": 1 },
+        ),
+    ]
+}
+
+fn dead_indexes() -> Vec<Index> {
+    vec![
+        Index::new("event_id", doc! { "event_id": 1 }),
+        // Counting what is open by its cause reads nothing but this. (A partial index on open ones would not do: without
+        // the state among its keys, each letter is read to look at it.)
+        Index::new(
+            "open",
+            doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 },
+        ),
+        Index::new("cause", doc! { "fingerprint": 1, "died_at": 1, "state": 1 }),
+        Index::new("died_at", doc! { "died_at": 1 }),
+    ]
+}
+
+/// Beside the one on `_id`, which every collection has.
+pub(super) fn indexes(collection: &str) -> Vec<Index> {
+    match collection {
+        "events" => event_indexes(),
+        "parked" => parked_indexes(),
+        "dead" => dead_indexes(),
+        "recoveries" => vec![Index::new("seq", doc! { "seq": 1 })],
+        "notice_sends" => vec![Index::new("channel_due", doc! { "_id.channel": 1, "due_at": 1 })],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,59 @@
+//! What an event costs the server, counted in commands; the times are printed and judged by nobody.
+
+use std::{sync::Arc, time::Instant};
+
+use pillarbox::Event;
+use pillarbox_relay::Settlement;
+use pillarbox_testkit::{
+    contract::store::scene::{Scene, event, page, seqs},
+    servers,
+};
+
+use super::harness::MongoHarness;
+
+const EVENTS: usize = 20_000;
+const PAGE: usize = 1_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_events_cost_a_handful_of_commands() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let scene = Scene::new(Arc::new(MongoHarness::new(server).await)).await;
+    let start = Instant::now();
+    for n in 0..EVENTS / PAGE {
+        let payload = format!("{{\"filler\":\"{}\"}}", "x".repeat(280));
+        let events: Vec<Event> = (0..PAGE)
+            .map(|k| event(&format!("key-{}", (n * PAGE + k) % 5_000)).payload(payload.clone()))
+            .collect();
+        scene.commit(&events).await;
+    }
+    let enqueueing = start.elapsed();
+    let (mut reading, mut settling) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+    let mut reader = scene.reader();
+    let (before, mut read) = (scene.store.statements(), 0);
+    while read < EVENTS {
+        let start = Instant::now();
+        let page = reader.next(page(PAGE)).await.unwrap();
+        reading += start.elapsed();
+        read += page.events.len();
+        let start = Instant::now();
+        let published = seqs(&page.events);
+        let settlement = Settlement {
+            published,
+            ..Settlement::default()
+        };
+        scene.store.settle(&scene.held, &settlement).await.unwrap();
+        settling += start.elapsed();
+    }
+    let commands = scene.store.statements() - before;
+    let each = |time: std::time::Duration| time.as_micros() / EVENTS as u128;
+    println!(
+        "of each of {EVENTS} events: enqueueing {} µs, reading {} µs, settling {} µs; {commands} commands in all",
+        each(enqueueing),
+        each(reading),
+        each(settling)
+    );
+    // A page and a settlement for each thousand, and now and then a question what is decided.
+    assert!(commands <= 4 * (EVENTS / PAGE) as u64, "{commands} commands");
+}

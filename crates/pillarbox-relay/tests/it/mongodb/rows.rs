@@ -1,0 +1,221 @@
+//! `claim: rows`: events are locked one by one, as services with such a collection know it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use mongodb::bson::{DateTime, Document, doc};
+use pillarbox::{Event, Outbox};
+use pillarbox_relay::{
+    Options, Relay, RelayHandle, Settlement, Sink,
+    connect::{self, Claim, DatabaseOptions, OpenStore},
+    retry::RetryPolicy,
+    route::Routes,
+    store::{RelayId, StoreErrorKind},
+};
+use pillarbox_testkit::{
+    contract::store::scene::{dead, event, failed, page, parked},
+    ledger::Ledger,
+    servers,
+};
+
+use super::{
+    harness::MongoHarness,
+    shop::{Noting, delivered, noting},
+};
+
+const LEASE: Duration = Duration::from_secs(5);
+
+fn open(url: &str) -> OpenStore {
+    connect::store(&DatabaseOptions {
+        claim: Claim::Rows,
+        ..DatabaseOptions::new(url)
+    })
+    .unwrap()
+}
+
+/// A relay that has said that it lives.
+async fn living(url: &str) -> (OpenStore, RelayId) {
+    let (store, relay) = (open(url), RelayId::now_v7());
+    store.store.heartbeat(relay, "one", LEASE, &[]).await.unwrap();
+    assert_eq!(
+        store.store.take_lanes(relay, 256, LEASE).await.unwrap().len(),
+        256
+    );
+    (store, relay)
+}
+
+async fn commit(harness: &MongoHarness, events: &[Event]) {
+    let mut session = harness.session().await;
+    Outbox::default().enqueue_all(&mut session, events).await.unwrap();
+    session.commit_transaction().await.unwrap();
+}
+
+async fn one(harness: &MongoHarness, event: &Event) -> Document {
+    let this = doc! { "event_id": event.id.to_string() };
+    harness.events().find_one(this).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_claimed_event_is_locked_for_a_minute_and_nobody_elses() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let events: Vec<Event> = (0..10).map(|n| event(&format!("key-{n}"))).collect();
+    commit(&harness, &events).await;
+    let ((first, me), (second, _)) = (living(&harness.url).await, living(&harness.url).await);
+    let mine = first.store.reader(&[]).next(page(6)).await.unwrap();
+    assert_eq!(mine.events.len(), 6);
+    assert!(mine.more);
+    let mut reader = second.store.reader(&[]);
+    let theirs = reader.next(page(100)).await.unwrap();
+    assert_eq!(theirs.events.len(), 4, "the others");
+    let locked = one(&harness, &mine.events[0].event).await;
+    assert_eq!(locked.get_str("status").unwrap(), "processing");
+    assert_eq!(locked.get_str("locked_by").unwrap(), me.to_string());
+    let until = locked.get_datetime("locked_until").unwrap().timestamp_millis();
+    let began = locked
+        .get_datetime("processing_started_at")
+        .unwrap()
+        .timestamp_millis();
+    assert_eq!(until - began, 60_000);
+
+    // The first is not heard of any more.
+    let over =
+        doc! { "$set": { "locked_until": DateTime::from_millis(DateTime::now().timestamp_millis() - 1) } };
+    harness
+        .events()
+        .update_many(doc! { "locked_by": me.to_string() }, over)
+        .await
+        .unwrap();
+    let mut recovered = Vec::new();
+    let start = std::time::Instant::now();
+    while recovered.len() < 6 {
+        recovered.extend(reader.next(page(100)).await.unwrap().events);
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "stale locks are recovered"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(recovered.len(), 6);
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_claimed_event_is_written_down_and_unlocks_it() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let events: Vec<Event> = (0..4).map(|_| event("a")).collect();
+    commit(&harness, &events).await;
+    let (store, relay) = living(&harness.url).await;
+    let mut reader = store.store.reader(&[]);
+    let read = reader.next(page(10)).await.unwrap().events;
+    assert_eq!(read.len(), 4);
+    let settlement = Settlement {
+        published: vec![read[0].seq],
+        failed: vec![failed(&read[1], 1, Duration::from_millis(300))],
+        held: vec![parked(&read[2])],
+        dead: vec![dead(&read[3], 5)],
+        ..Settlement::default()
+    };
+    let settled = store.store.settle(&[], &settlement).await.unwrap();
+    assert_eq!(settled.free.len(), 1, "nothing waits for anything");
+    for (event, status, attempts) in read
+        .iter()
+        .zip([("published", 0), ("failed", 1), ("pending", 0), ("dead", 5)])
+        .map(|(e, (s, a))| (e, s, a))
+    {
+        let document = one(&harness, &event.event).await;
+        assert_eq!(document.get_str("status").unwrap(), status);
+        assert_eq!(document.get_i32("retry_count").unwrap(), attempts);
+        assert!(!document.contains_key("locked_by") && !document.contains_key("locked_until"));
+    }
+    assert_eq!(store.admin.status().await.unwrap().dead, 1);
+    let again = reader.next(page(10)).await.unwrap().events;
+    assert_eq!(
+        again.iter().map(|e| e.seq).collect::<Vec<_>>(),
+        [read[2].seq],
+        "not before its delay is over"
+    );
+    let start = std::time::Instant::now();
+    let retried = loop {
+        let page = reader.next(page(10)).await.unwrap();
+        if !page.events.is_empty() {
+            break page.events;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "it is due again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!((retried[0].seq, retried[0].attempts), (read[1].seq, 1));
+
+    // Whoever leaves hands back what it has.
+    store.store.leave(relay).await.unwrap();
+    assert_eq!(
+        one(&harness, &read[2].event).await.get_str("status").unwrap(),
+        "pending"
+    );
+}
+
+fn relay(url: &str, sink: &Arc<Noting>) -> RelayHandle {
+    let sink: Arc<dyn Sink> = sink.clone();
+    Relay {
+        store: open(url).store,
+        sinks: BTreeMap::from([("noting".into(), sink)]),
+        routes: Routes::to_one("noting"),
+        options: Options {
+            retry: RetryPolicy {
+                base_delay: Duration::from_millis(50),
+                ..RetryPolicy::default()
+            },
+            ..Options::default()
+        },
+    }
+    .start()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_share_the_events_and_deliver_each() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let ledger = Arc::new(Ledger::new());
+    let sink = noting(&ledger);
+    let relays: Vec<RelayHandle> = (0..3).map(|_| relay(&harness.url, &sink)).collect();
+    for n in 0..40 {
+        // A key each: no order is promised.
+        let events: Vec<Event> = (0..10).map(|k| event(&format!("key-{n}-{k}"))).collect();
+        commit(&harness, &events).await;
+        events
+            .iter()
+            .for_each(|event| ledger.committed(event.id, event.key(), 1));
+    }
+    delivered(&ledger).await;
+    for relay in relays {
+        relay.stop().await.unwrap();
+    }
+    let verdict = ledger.verdict();
+    assert_eq!(verdict.duplicated, 0, "{verdict}");
+    assert_eq!(
+        harness
+            .events()
+            .count_documents(doc! { "status": "published" })
+            .await
+            .unwrap(),
+        400
+    );
+}
+
+#[tokio::test]
+async fn databases_with_lanes_only_say_so() {
+    for url in ["postgres://app@127.0.0.1/shop", "sqlite:x.db"] {
+        let options = DatabaseOptions {
+            claim: Claim::Rows,
+            ..DatabaseOptions::new(url)
+        };
+        let error = connect::store(&options).err().unwrap();
+        assert_eq!(error.kind, StoreErrorKind::Misconfigured);
+        assert!(error.to_string().contains("MongoDB only"), "{error}");
+    }
+}
