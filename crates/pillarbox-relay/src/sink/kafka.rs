@@ -1,15 +1,18 @@
 //! Kafka: a batch is given to the client's queue without waiting, then the reports of its events are gathered.
 //!
-//! Read on in [`address`] (where it goes), [`producer`] (the client, and what order rests on), [`reports`] (what it tells),
-//! [`seen`] (which topics there are), [`publish`] (a batch on its way), [`transactions`] (a batch that is visible whole or
-//! not at all), [`outcome`] (what an answer means), [`topics`] (comparing and making).
+//! Read on in [`address`] (where it goes), [`producer`] (the client, and what order rests on), [`settings`] (how it is set),
+//! [`reports`] (what it tells), [`flight`] (events in it), [`seen`] (which topics there are), [`publish`] (a batch on its
+//! way), [`transactions`] (a batch that is visible whole or not at all), [`outcome`] (what an answer means), [`topics`]
+//! (comparing and making).
 
 mod address;
+mod flight;
 mod outcome;
 mod producer;
 mod publish;
 mod reports;
 mod seen;
+mod settings;
 mod topics;
 mod transactions;
 
@@ -26,8 +29,9 @@ use rdkafka::ClientConfig;
 
 use self::{
     address::Address,
-    producer::{BATCH_BYTES, Producer, Role},
+    producer::Producer,
     seen::Seen,
+    settings::{BATCH_BYTES, Role},
     transactions::Transactions,
 };
 use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamState, Streams, TopicSpec};
@@ -45,8 +49,8 @@ pub fn client_settings(options: &SinkOptions) -> Result<(ClientConfig, ClientCon
     let role = Role::Batches { bytes: BATCH_BYTES };
     let timeout = options.publish_timeout;
     Ok((
-        producer::config(&address, role, timeout),
-        producer::connection(&address, timeout),
+        settings::producer(&address, role, timeout),
+        settings::connection(&address, timeout),
     ))
 }
 
@@ -56,6 +60,8 @@ pub struct KafkaSink {
     publish_timeout: Duration,
     /// Made at the first use, and again when one has come to its end.
     producer: Mutex<Option<Arc<Producer>>>,
+    /// For events that may be refused.
+    one_by_one: Mutex<Option<Arc<Producer>>>,
     /// Of one request to a partition, at most.
     batch_bytes: AtomicU32,
     seen: Seen,
@@ -72,6 +78,7 @@ impl KafkaSink {
             topics: options.topics.clone(),
             publish_timeout: options.publish_timeout,
             producer: Mutex::default(),
+            one_by_one: Mutex::default(),
             batch_bytes: AtomicU32::new(BATCH_BYTES),
             seen: Seen::default(),
             transactions: Transactions::default(),
@@ -80,16 +87,20 @@ impl KafkaSink {
 
     /// The producer in use; a new one where that has come to its end.
     fn producer(&self) -> Result<Arc<Producer>, SinkError> {
-        let mut kept = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.batch_bytes.load(Ordering::Relaxed);
+        self.kept(&self.producer, Role::Batches { bytes })
+    }
+
+    fn one_by_one(&self) -> Result<Arc<Producer>, SinkError> {
+        self.kept(&self.one_by_one, Role::OneByOne)
+    }
+
+    fn kept(&self, place: &Mutex<Option<Arc<Producer>>>, role: Role) -> Result<Arc<Producer>, SinkError> {
+        let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(producer) = kept.as_ref().filter(|producer| producer.is_usable()) {
             return Ok(producer.clone());
         }
-        let bytes = self.batch_bytes.load(Ordering::Relaxed);
-        let made = Arc::new(Producer::start(
-            &self.address,
-            Role::Batches { bytes },
-            self.publish_timeout,
-        )?);
+        let made = Arc::new(Producer::start(&self.address, role, self.publish_timeout)?);
         *kept = Some(made.clone());
         Ok(made)
     }
@@ -105,6 +116,14 @@ impl KafkaSink {
         );
         let kept = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().for_each(|producer| producer.retire());
+    }
+
+    /// Of a producer that takes nothing more.
+    fn let_go(&self) {
+        for place in [&self.producer, &self.one_by_one] {
+            let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.take_if(|producer| !producer.is_usable());
+        }
     }
 
     fn answer_within(&self) -> Duration {

@@ -6,6 +6,8 @@
 //! where a key's events go to several topics, nothing keeps these in step. In both cases what follows has its turn when
 //! the reports of what is before it are there.
 
+mod alone;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -17,8 +19,9 @@ use tokio::time::Instant;
 
 use super::{
     KafkaSink,
+    flight::{Flight, NotTaken, Until},
     outcome::{Refusal, ended, no_room, refusal},
-    producer::{Flight, NotTaken, Producer, Role, Until},
+    producer::Producer,
     reports::Report,
     seen::{Hindrance, Seen},
 };
@@ -47,15 +50,24 @@ struct Sent {
     trouble: bool,
 }
 
+/// Lets go of a producer that was retired, also for a caller that goes away: it has events that must not be sent later.
+struct Tidy<'a>(&'a KafkaSink);
+
+impl Drop for Tidy<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
 pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcome> {
+    let _tidy = Tidy(sink);
     let mut batch = Batch::new(events, sink.publish_timeout);
     let producer = match sink.producer() {
         Ok(producer) => producer,
         Err(error) => return batch.all_failed(&error),
     };
     batch.sort_out(&sink.seen, &producer).await;
-    let mut waiting = batch.open();
-    let mut suspects = Vec::new();
+    let (mut waiting, mut suspects) = batch.suspected(&sink.seen);
     while !waiting.is_empty() {
         let (turn, later) = batch.next_turn(&waiting, &producer);
         let sent = batch.send(&producer, &sink.seen, &turn).await;
@@ -66,6 +78,7 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
         }
         waiting = later;
     }
+    suspects.sort_unstable();
     if !suspects.is_empty() && batch.alone(sink, suspects).await {
         sink.send_smaller_batches();
     }
@@ -183,7 +196,8 @@ impl<'a> Batch<'a> {
         let flight = producer.flight(turn.len());
         let mut stopped = false;
         for (place, &index) in turn.iter().enumerate() {
-            if stopped || self.broken.contains(self.key(index)) {
+            // What was lost while we waited for room may be what this one follows.
+            if stopped || flight.has_failed() || self.broken.contains(self.key(index)) {
                 self.hold(&[index]);
                 flight.skip(place);
                 continue;
@@ -254,44 +268,6 @@ impl<'a> Batch<'a> {
             Some((Code::GaplessGuarantee, _)) => self.outcomes[index] = Some(Outcome::Held),
             end => self.fail(index, ended(end)),
         }
-    }
-
-    /// Tries each by itself, so that a refusal is its own. Whether all arrived: then it was the request that was too large.
-    async fn alone(&mut self, sink: &KafkaSink, suspects: Vec<usize>) -> bool {
-        let mut all_arrived = true;
-        let mut one_by_one: Option<Arc<Producer>> = None;
-        for index in suspects {
-            if self.held_back(index) || Instant::now() >= self.deadline {
-                self.outcomes[index] = Some(Outcome::Held);
-                all_arrived = false;
-                continue;
-            }
-            let producer = match one_by_one.take().filter(|producer| producer.is_usable()) {
-                Some(producer) => producer,
-                None => match Producer::start(&sink.address, Role::OneByOne, self.timeout) {
-                    Ok(producer) => Arc::new(producer),
-                    Err(error) => {
-                        self.fail(index, error);
-                        continue;
-                    }
-                },
-            };
-            let sent = self.send(&producer, &sink.seen, &[index]).await;
-            all_arrived &= !sent.trouble;
-            for (index, error) in sent.suspects {
-                self.fail(index, error);
-            }
-            one_by_one = Some(producer);
-        }
-        all_arrived
-    }
-
-    /// Whether an earlier event of its key did not arrive.
-    pub(super) fn held_back(&self, index: usize) -> bool {
-        let key = self.key(index);
-        (0..index).any(|earlier| {
-            self.key(earlier) == key && self.outcomes[earlier].as_ref() != Some(&Outcome::Delivered)
-        })
     }
 
     /// One outcome for each event: of a key, what did not arrive first has the reason, and those behind it are held.

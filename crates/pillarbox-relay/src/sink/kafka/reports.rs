@@ -113,13 +113,17 @@ impl Inflight {
 
     /// Complete, or never to be whole.
     pub(super) async fn complete_or_failed(&self) {
-        while !self.is_complete() && !self.failed.load(Ordering::Acquire) {
+        while !self.is_complete() && !self.has_failed() {
             self.news.notified().await;
         }
     }
 
     pub(super) fn is_complete(&self) -> bool {
         self.missing.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     pub(super) fn take(&self) -> Vec<Option<Report>> {

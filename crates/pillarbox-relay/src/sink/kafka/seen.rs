@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +27,10 @@ const TOPICS_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Seen {
     topics: Mutex<HashMap<String, Answer>>,
+    /// Topics that refused an event for its size, and the smallest such size: events from there on go alone, because a refusal
+    /// among others costs these a new producer.
+    careful: Mutex<HashMap<String, usize>>,
+    any_careful: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -84,6 +91,36 @@ impl Seen {
                 self.remember(topic, Answer::There);
                 Ok(())
             }
+        }
+    }
+
+    fn careful(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.careful.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_careful(&self) -> bool {
+        self.any_careful.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn careful_from(&self, topic: &str) -> Option<usize> {
+        self.careful().get(topic).copied()
+    }
+
+    /// The topic refused an event of that size.
+    pub(super) fn refused_size(&self, topic: &str, bytes: usize) {
+        let mut careful = self.careful();
+        if careful.len() >= TOPICS_MAX {
+            careful.clear();
+        }
+        let least = careful.entry(topic.to_owned()).or_insert(bytes);
+        *least = bytes.min(*least);
+        self.any_careful.store(true, Ordering::Relaxed);
+    }
+
+    /// The topic took an event of that size: it compresses better, or somebody raised the limit.
+    pub(super) fn took(&self, topic: &str, bytes: usize) {
+        if let Some(least) = self.careful().get_mut(topic) {
+            *least = (*least).max(bytes + 1);
         }
     }
 

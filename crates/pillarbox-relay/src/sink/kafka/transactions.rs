@@ -20,10 +20,12 @@ use tokio::{
 
 use super::{
     KafkaSink,
+    flight::Until,
     outcome::{Refusal, ended, fenced, misconfigured, refusal, timed_out},
-    producer::{Producer, Role, Until},
+    producer::Producer,
     publish::{Batch, bytes},
     reports::{Report, Reports},
+    settings::Role,
 };
 use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
 

@@ -163,6 +163,49 @@ async fn too_few_replicas_for_long_are_told_in_time_and_get_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_is_not_sent_later() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "");
+    cluster.request_errors(
+        Api::Produce,
+        &[Answer::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 1000],
+    );
+    let mut waiting = Waiting::new();
+    waiting.add(30, 3);
+    assert_eq!(waiting.publish(&sink).await, [SinkErrorKind::Timeout; 3]);
+    // The producer's own thread lets go of it, within a tenth of a second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.clear_request_errors(Api::Produce);
+    let other = [to(TOPIC, event("other", "1"))];
+    assert_eq!(sink.publish(&other).await, [Outcome::Delivered]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let arrived = read(&cluster.bootstrap_servers(), TOPIC, false).await;
+    assert_eq!(arrived.len(), 1, "only what was sent after it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_stays_full_is_told_in_time_and_keeps_the_order() {
+    let cluster = cluster();
+    let sink = sink_at(&cluster, "queue_events_max=4");
+    cluster.request_errors(
+        Api::Produce,
+        &[Answer::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 1000],
+    );
+    let mut waiting = Waiting::new();
+    waiting.add(30, 2);
+    let failures = waiting.publish(&sink).await;
+    assert!(!failures.is_empty() && failures.iter().all(|kind| *kind == SinkErrorKind::Timeout));
+    cluster.clear_request_errors(Api::Produce);
+    while !waiting.events.is_empty() {
+        waiting.publish(&sink).await;
+    }
+    in_order(
+        &read(&cluster.bootstrap_servers(), TOPIC, false).await,
+        waiting.next,
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_broker_is_told_in_time_and_what_it_took_late_is_a_copy() {
     let cluster = cluster();
     let sink = sink_at(&cluster, "");

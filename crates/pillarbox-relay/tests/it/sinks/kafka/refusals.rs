@@ -159,6 +159,10 @@ async fn events_that_are_refused_here_and_there_leave_no_gap_and_hold_nobody_up(
     while !waiting.is_empty() {
         assert!(Instant::now() < deadline, "{} still wait", waiting.len());
         let outcomes = sink.publish(&waiting).await;
+        refused += outcomes
+            .iter()
+            .filter(|outcome| matches!(outcome, Outcome::Failed(_)))
+            .count();
         let left = waiting.into_iter().zip(outcomes);
         let left = left
             .filter(|(_, outcome)| *outcome == Outcome::Held)
