@@ -1,15 +1,12 @@
 //! PostgreSQL to Kafka: what NATS is put through, and what is Kafka's own. Kafka drops no copies of another producer, so
 //! those are allowed.
 
-use std::time::Duration;
-
 use pillarbox_testkit::torture::Campaign;
-use rand::RngExt;
 
 use super::{
     harness::{Load, Producer, Scene},
     outages::{assert_nobody_was_charged, moves},
-    relays::busy,
+    relays::{busy, kill_nine},
 };
 
 /// Kills relays in mid-batch, ten times over, while another one works; before Kafka.
@@ -19,18 +16,7 @@ async fn torture_kill_nine_before_kafka() {
     let Some((scene, kafka)) = Scene::before_kafka(|config| config.lease_ms = 500).await else {
         return;
     };
-    let mut rng = campaign.rng();
-    let load = Load::start(&scene, campaign.seed());
-    let other = scene.relay("other").await;
-    let mut killed = 0;
-    while killed < 10 || campaign.goes_on() {
-        let victim = scene.relay(&format!("victim-{killed}")).await;
-        busy(&scene, &format!("victim-{killed}")).await;
-        tokio::time::sleep(Duration::from_millis(rng.random_range(0..30))).await;
-        victim.kill().await;
-        killed += 1;
-    }
-    load.stop().await;
+    let other = kill_nine(&scene, &campaign).await;
     scene.assert_whole_in(&kafka).await;
     other.stop().await;
 }

@@ -25,20 +25,26 @@ async fn torture_kill_nine_ten_times_over() {
     let Some((scene, _nats)) = Scene::start(|config| config.lease_ms = 500).await else {
         return;
     };
+    let other = kill_nine(&scene, &campaign).await;
+    scene.assert_whole().await;
+    other.stop().await;
+}
+
+/// Ten times and more, under load. Returns the relay that goes on.
+pub(super) async fn kill_nine(scene: &Scene, campaign: &Campaign) -> Relay {
     let mut rng = campaign.rng();
-    let load = Load::start(&scene, campaign.seed());
+    let load = Load::start(scene, campaign.seed());
     let other = scene.relay("other").await;
     let mut killed = 0;
     while killed < 10 || campaign.goes_on() {
         let victim = scene.relay(&format!("victim-{killed}")).await;
-        busy(&scene, &format!("victim-{killed}")).await;
+        busy(scene, &format!("victim-{killed}")).await;
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..30))).await;
         victim.kill().await;
         killed += 1;
     }
     load.stop().await;
-    scene.assert_whole().await;
-    other.stop().await;
+    other
 }
 
 /// Relays come and go, by SIGTERM, under load.
