@@ -247,6 +247,28 @@ fn an_address_that_cant_work_is_refused_without_being_shown() {
 }
 
 #[test]
+fn rows_are_claimed_in_mongodb_alone() {
+    let rows =
+        |url: &str| format!("outbox:\n  database: {{ url: \"{url}\" }}\n  publisher: {{ claim: rows }}\n");
+    for url in [
+        "mongodb://a:1,b:2/shop?replicaSet=rs0",
+        "mongodb+srv://app:x@c.example/shop",
+    ] {
+        let settings = settings_of(&rows(url)).unwrap();
+        assert_eq!(settings.database.claim, pillarbox_relay::connect::Claim::Rows);
+    }
+    let text = problems(&rows("postgres://app@127.0.0.1/shop"));
+    assert!(
+        text.starts_with("a.yaml:3: ") && text.contains("MongoDB only"),
+        "{text}"
+    );
+    for url in ["mongodb:", "mongodb:///shop", "mongodb://app:geheim@/shop"] {
+        let text = problems(&rows(url));
+        assert!(text.contains("host") && !text.contains("geheim"), "{text}");
+    }
+}
+
+#[test]
 fn several_nats_servers_are_one_address() {
     let url = "nats://app:geheim@127.0.0.1:4222,127.0.0.1:4223?creds=app.creds";
     let text = format!("outbox:\n  sinks:\n    a: {{ url: \"{url}\" }}\n");

@@ -13,8 +13,8 @@
 //! earlier page, however late they come.
 //!
 //! Both queries walk the index `pending`, which settled events leave: a look costs what is unsettled, not what was delivered. The
-//! look for late ones reads the index alone, and returns what is in flight. Reading takes 20 to 47 µs an event, 1,000 at a time on two busy
-//! cores; a page is one command, two while something is undecided.
+//! look for late ones reads the index alone, and returns what is in flight. Reading takes 20 to 84 µs an event, 1,000 at a time in a debug build on two
+//! cores that others used; a page is one command, two while something is undecided.
 //!
 //! **Decided.** Below a seq that is decided nothing can come late; how that is known stands in [`super::decided`].
 
