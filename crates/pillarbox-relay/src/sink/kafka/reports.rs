@@ -1,7 +1,9 @@
 //! What the client tells: the fate of each event it was given, and how it fares with the brokers.
 //!
 //! A report finds its batch by a number that travels with the event, so an event costs neither a channel nor an allocation
-//! of its own.
+//! of its own. Processor time of this process for an event of 300 bytes with eight headers, in a debug build (this crate
+//! without optimisation, the client with little): the bare client 6.7 µs, its own FutureProducer 7.2 µs, this sink 11.2 µs and
+//! in transactions 18 µs; a single key gets 28,000 events/s. `tests/it/sinks/kafka/cost.rs` measures it again.
 
 use std::{
     collections::HashMap,
