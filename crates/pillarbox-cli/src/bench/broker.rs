@@ -28,7 +28,7 @@ pub(super) struct Arrival {
 
 /// Publishes one event after the other and waits for each, as one does by hand.
 pub(super) enum OneByOne {
-    Nats(nats::OneByOne),
+    Nats(Box<nats::OneByOne>),
     #[cfg(feature = "kafka")]
     Kafka(kafka::OneByOne),
 }
@@ -76,7 +76,7 @@ impl Broker {
 
     pub(super) async fn one_by_one(&self) -> Result<OneByOne> {
         Ok(match self {
-            Self::Nats(nats) => OneByOne::Nats(nats.one_by_one().await?),
+            Self::Nats(nats) => OneByOne::Nats(Box::new(nats.one_by_one().await?)),
             #[cfg(feature = "kafka")]
             Self::Kafka(kafka) => OneByOne::Kafka(kafka.one_by_one().await?),
         })

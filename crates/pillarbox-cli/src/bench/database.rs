@@ -27,7 +27,7 @@ pub(super) enum Held {
     Postgres(#[allow(dead_code)] PgConnection),
     Sqlite(#[allow(dead_code)] SqliteConnection),
     #[cfg(feature = "mongodb")]
-    Mongo(#[allow(dead_code)] mongo::Snapshot),
+    Mongo(#[allow(dead_code)] Box<mongo::Snapshot>),
 }
 
 /// An event of the naive loop's table.
@@ -67,7 +67,7 @@ impl Database {
                 Ok(Held::Sqlite(connection))
             }
             #[cfg(feature = "mongodb")]
-            Self::Mongo(mongo) => Ok(Held::Mongo(mongo.hold_snapshot().await?)),
+            Self::Mongo(mongo) => Ok(Held::Mongo(Box::new(mongo.hold_snapshot().await?))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! MongoDB as a replica set, of one member unless asked otherwise, with test commands on (`failCommand`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -194,10 +194,10 @@ impl Mongo {
 }
 
 impl Member {
-    fn create(binary: &PathBuf, arguments: &[String]) -> Result<Self> {
+    fn create(binary: &Path, arguments: &[String]) -> Result<Self> {
         on_a_free_port(|port| {
             let mut member = Self {
-                binary: binary.clone(),
+                binary: binary.to_owned(),
                 service: Service::new("mongod", None, "KILL")?,
                 port,
                 arguments: arguments.to_vec(),
