@@ -65,7 +65,12 @@ impl Receiver {
     ) -> Result<u64> {
         const GIVE_UP: Duration = Duration::from_secs(60);
         let (mut last, mut since) = (0, std::time::Instant::now());
-        let pause = Duration::from_millis(if matches!(self, Self::Store) { 200 } else { 20 });
+        // Looking costs the other side something, and Kafka seven requests.
+        let pause = Duration::from_millis(match self {
+            Self::Broker(Broker::Nats(_)) | Self::Stdout(..) => 20,
+            Self::Broker(_) => 50,
+            Self::Store => 200,
+        });
         loop {
             let arrived = self.arrived(arena, total).await?;
             tick(arrived);

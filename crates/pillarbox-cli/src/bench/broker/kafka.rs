@@ -72,8 +72,11 @@ impl Kafka {
         let (mut producer, mut connection) =
             kafka::client_settings(options).map_err(|error| anyhow!(error))?;
         // What is wrong shows in the results; the rest is talk.
-        producer.set_log_level(RDKafkaLogLevel::Critical);
-        connection.set_log_level(RDKafkaLogLevel::Critical);
+        for config in [&mut producer, &mut connection] {
+            config
+                .set_log_level(RDKafkaLogLevel::Critical)
+                .set("log_level", "2");
+        }
         let mut config = connection.clone();
         config
             .set("group.id", "pillarbox-bench")

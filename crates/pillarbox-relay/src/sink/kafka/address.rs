@@ -15,6 +15,10 @@ use crate::{
 
 const SETTINGS: &str = "ca, cert, key, tls, sasl, password_file, compression, linger_ms, queue_events_max, \
                         transactions and transactional_id";
+/// How long an event may wait for others that go in the same request. A request costs the broker far more than an event
+/// in it: `bench drain`, six partitions, five batches of 200 in flight, on two cores shared by all, in events/s: 38,000 with
+/// 2 ms (the broker busy with 28 µs an event), 50,000 with 5 ms, 39,000 with 10 ms, which is too long for 1,000 in flight.
+const LINGER_MS: u32 = 5;
 const PASSWORD_FILE_BYTES_MAX: u64 = 4096;
 
 pub(super) struct Address {
@@ -82,7 +86,7 @@ impl Address {
             login: None,
             tls: None,
             compression: Compression::Lz4,
-            linger_ms: 2,
+            linger_ms: LINGER_MS,
             queue_events_max: 100_000,
             transactional_id: None,
         };

@@ -46,7 +46,7 @@ fn config(bootstrap: &str) -> ClientConfig {
         .set("bootstrap.servers", bootstrap)
         .set("enable.idempotence", "true")
         .set("compression.type", "lz4")
-        .set("linger.ms", "2");
+        .set("linger.ms", "5");
     config
 }
 
