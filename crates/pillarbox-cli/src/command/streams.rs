@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let sinks = with_streams(&settings)?;
     if sinks.is_empty() {
         bail!(
-            "the configuration names no streams or topics. List them, for example\n  streams:\n    - {{ name: ORDERS, subjects: [\"shop.order.>\"] }}    # NATS\n  topics:\n    - {{ name: shop.order, partitions: 6 }}                # Kafka"
+            "the configuration names no streams (outbox.streams) and no topics (outbox.topics). List them, for example\n  streams:\n    - {{ name: ORDERS, subjects: [\"shop.order.>\"] }}    # NATS\n  topics:\n    - {{ name: shop.order, partitions: 6 }}                # Kafka"
         );
     }
     let apply = matches!(args.command, Command::Apply);
