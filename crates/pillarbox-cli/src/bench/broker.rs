@@ -47,6 +47,15 @@ impl Broker {
         })
     }
 
+    /// Looking costs the other side something, and Kafka seven requests.
+    pub(super) fn look_every_ms(&self) -> u64 {
+        match self {
+            Self::Nats(_) => 20,
+            #[cfg(feature = "kafka")]
+            Self::Kafka(_) => 50,
+        }
+    }
+
     /// How many events have arrived so far.
     pub(super) async fn arrived(&self) -> Result<u64> {
         match self {
@@ -93,11 +102,11 @@ impl Broker {
 }
 
 impl OneByOne {
-    pub(super) async fn publish(&self, id: &str, key: &str, payload: String) -> Result<()> {
+    pub(super) async fn publish(&self, id: &str, payload: String) -> Result<()> {
         match self {
             Self::Nats(nats) => nats.publish(id, payload).await,
             #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => kafka.publish(id, key, payload).await,
+            Self::Kafka(kafka) => kafka.publish(id, payload).await,
         }
     }
 }

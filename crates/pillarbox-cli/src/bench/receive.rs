@@ -65,10 +65,9 @@ impl Receiver {
     ) -> Result<u64> {
         const GIVE_UP: Duration = Duration::from_secs(60);
         let (mut last, mut since) = (0, std::time::Instant::now());
-        // Looking costs the other side something, and Kafka seven requests.
         let pause = Duration::from_millis(match self {
-            Self::Broker(Broker::Nats(_)) | Self::Stdout(..) => 20,
-            Self::Broker(_) => 50,
+            Self::Broker(broker) => broker.look_every_ms(),
+            Self::Stdout(..) => 20,
             Self::Store => 200,
         });
         loop {

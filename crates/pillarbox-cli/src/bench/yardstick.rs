@@ -63,7 +63,7 @@ pub(super) async fn naive(arena: &Arena, maker: &mut Maker, count: usize) -> Res
     while done < count {
         for row in arena.database.naive_batch(tables).await? {
             if let Some(broker) = &broker {
-                broker.publish(&row.id, &row.id, row.payload).await?;
+                broker.publish(&row.id, row.payload).await?;
             }
             arena.database.naive_mark(tables, &row.id).await?;
             done += 1;

@@ -217,13 +217,13 @@ impl Kafka {
 }
 
 impl OneByOne {
-    pub(super) async fn publish(&self, id: &str, key: &str, payload: String) -> Result<()> {
+    pub(super) async fn publish(&self, id: &str, payload: String) -> Result<()> {
         let headers = OwnedHeaders::new().insert(Header {
             key: "id",
             value: Some(id),
         });
         let record = FutureRecord::to(&self.topic)
-            .key(key)
+            .key(id)
             .payload(&payload)
             .headers(headers);
         let sent = self.producer.send(record, PATIENCE).await;
