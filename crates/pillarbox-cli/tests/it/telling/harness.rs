@@ -66,7 +66,7 @@ impl Scene {
     pub(super) fn telling(&self, port: u16, more: &str) -> String {
         let quick = "gather_ms: 500, check_interval_seconds: 1, recovery_wait_seconds: 1, retry_delays_seconds: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]";
         let told = self.told_file().display().to_string();
-        let script = format!("cat >> {told} && echo >> {told} && env > {told}.env");
+        let script = format!("env > {told}.env && cat >> {told} && echo >> {told}");
         format!(
             "  dlq:\n    dlq_notification_enabled: true\n    notifications: {{ {quick}{more}, \
              webhooks: [{{ url: 'http://127.0.0.1:{port}/{TOKEN}?key={TOKEN}', secret: '{SECRET}' }}], \
