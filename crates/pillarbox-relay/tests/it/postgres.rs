@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod agreement;
 mod contract;
 mod discovery;
+mod function;
 mod fuzz;
 mod plans;
 mod schema;
