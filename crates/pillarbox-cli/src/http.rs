@@ -1,5 +1,6 @@
 //! The HTTP API and the first page. Loopback only: access by token comes later.
 
+mod catalog;
 mod connections;
 pub(crate) mod dead;
 mod health;
@@ -22,9 +23,11 @@ use axum::{
     routing::get,
 };
 use pillarbox_relay::{
+    check::Checks,
     connect::OpenStore,
     dead::DeadLetters,
     engine::Progress,
+    route::Routes,
     sink::http_stream::HttpStream,
     store::{Admin, RelayId},
 };
@@ -38,6 +41,7 @@ const STREAM_CLIENTS_MAX: usize = 100;
 pub(crate) struct Api {
     admin: Arc<dyn Admin>,
     dead_letters: Arc<dyn DeadLetters>,
+    catalog: catalog::Shared,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
     replay_allowed: bool,
@@ -52,6 +56,7 @@ impl Api {
         Self {
             admin: open.admin.clone(),
             dead_letters: open.dead_letters.clone(),
+            catalog: catalog::Shared::default(),
             hub,
             health_checks,
             replay_allowed: true,
@@ -66,6 +71,14 @@ impl Api {
     pub(crate) fn replay_allowed(self, replay_allowed: bool) -> Self {
         Self {
             replay_allowed,
+            ..self
+        }
+    }
+
+    /// Where events go and what is asked of them.
+    pub(crate) fn delivering(self, routes: Routes, checks: Option<Arc<Checks>>) -> Self {
+        Self {
+            catalog: catalog::Shared::new(routes, checks),
             ..self
         }
     }
@@ -122,6 +135,7 @@ fn router(api: Arc<Api>) -> Router {
         .route("/", get(page))
         .route("/v1/stream", get(stream::handler))
         .route("/v1/status", get(status::handler))
+        .route("/v1/catalog", get(catalog::handler))
         .merge(dead::router());
     if api.health_checks {
         router = router

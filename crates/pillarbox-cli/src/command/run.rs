@@ -65,7 +65,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
         let api = Arc::new(
             http::Api::new(&open, hub, settings.health_checks)
-                .replay_allowed(settings.dead_letters.replay_allowed),
+                .replay_allowed(settings.dead_letters.replay_allowed)
+                .delivering(settings.routes.clone(), checks.clone()),
         );
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
         Some((http::serve(listener, api.clone()), api))
