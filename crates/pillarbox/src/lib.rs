@@ -14,16 +14,20 @@
 //! ```
 //!
 //! The crate follows the event: [`event`] is what one says, [`check`] what is refused, [`enqueue`] how it gets into the
-//! application's own transaction, [`lane`] which of the lanes its key belongs to, [`table`] where it lies.
+//! application's own transaction, [`pressure`] whether there is room for it, [`lane`] which of the lanes its key belongs to,
+//! [`table`] where it lies. An application's own unit tests need no database: `testing`.
 
 pub mod check;
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub mod enqueue;
 pub mod event;
 pub mod lane;
+pub mod pressure;
 pub mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 pub use check::{CheckError, Limits};
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
 pub use event::{Event, RetryOverrides};

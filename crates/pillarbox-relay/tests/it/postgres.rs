@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod adapters;
 mod contract;
 mod discovery;
 mod fuzz;
+mod order;
 mod plans;
+mod pressure;
 mod schema;
 mod writing;
 

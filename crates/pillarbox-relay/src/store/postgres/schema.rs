@@ -1,6 +1,6 @@
 //! The tables: making them, and telling whether they are there.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::RangeInclusive};
 
 use pillarbox::table::Tables;
 use sqlx::{Postgres, Row, Transaction};
@@ -12,17 +12,26 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What this build reads and writes.
-const VERSION: i32 = 3;
-/// What `schema.sql` brings up to date.
-const UPGRADABLE: i32 = 2;
+const VERSION: i32 = 4;
+/// What the scripts bring up to date.
+const UPGRADABLE: RangeInclusive<i32> = 2..=3;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {
     format!(
         "begin;\n{};\n\n{}\ncommit;\n",
         lock(tables),
-        tables.render(include_str!("schema.sql")).trim_end()
+        scripts(tables).trim_end()
     )
+}
+
+/// Everything that makes the outbox, in its order.
+fn scripts(tables: &Tables) -> String {
+    tables.render(concat!(
+        include_str!("schema.sql"),
+        "\n",
+        include_str!("schema_pressure.sql")
+    ))
 }
 
 /// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
@@ -31,12 +40,14 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
     let mut tx = connection.begin().await?;
     connection.script_in(&mut tx, lock(tables)).await?;
     let (has_events, has_meta) = state(connection, &mut tx).await?;
+    let mut upgraded = None;
     if has_meta {
         let (version, _) = version(connection, &mut tx).await?;
-        if version != UPGRADABLE {
+        if !UPGRADABLE.contains(&version) {
             check_version(tables, version)?;
             return Ok(vec![format!("nothing to do: version {version} is there")]);
         }
+        upgraded = Some(version);
     } else if has_events {
         return Err(StoreError::new(
             StoreErrorKind::Refused,
@@ -46,13 +57,11 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
             ),
         ));
     }
-    connection
-        .script_in(&mut tx, tables.render(include_str!("schema.sql")))
-        .await?;
+    connection.script_in(&mut tx, scripts(tables)).await?;
     connection.commit(tx).await?;
-    if has_meta {
+    if let Some(before) = upgraded {
         return Ok(vec![format!(
-            "the outbox was at version {UPGRADABLE} and is at version {VERSION} now"
+            "the outbox was at version {before} and is at version {VERSION} now"
         )]);
     }
     let beside = [
@@ -64,6 +73,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         "notices",
         "notice_sends",
         "schedules",
+        "pressure",
         "meta",
     ]
     .map(|suffix| tables.beside(suffix));
@@ -133,7 +143,9 @@ async fn one_row<T>(
 fn check_version(tables: &Tables, version: i32) -> Result<(), StoreError> {
     let (kind, advice) = match version.cmp(&VERSION) {
         Ordering::Equal => return Ok(()),
-        Ordering::Less if version == UPGRADABLE => (StoreErrorKind::NotMigrated, "run `pillarbox migrate`"),
+        Ordering::Less if UPGRADABLE.contains(&version) => {
+            (StoreErrorKind::NotMigrated, "run `pillarbox migrate`")
+        }
         // None of these was ever released.
         Ordering::Less => (
             StoreErrorKind::Misconfigured,

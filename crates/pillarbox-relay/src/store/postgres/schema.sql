@@ -1,7 +1,7 @@
--- The outbox, version 3. Every statement can be run again and then changes nothing; over version 2 it brings that one up
+-- The outbox, version 4. Every statement can be run again and then changes nothing; over versions 2 and 3 it brings those up
 -- to date.
 --
--- An application's role needs: insert and select on {events}, select on {events_asleep}.
+-- An application's role needs: insert and select on {events}, select on {events_asleep}, {events_pressure} and {events_seq}.
 -- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
 -- sequences {events_seq} and {events_asleep}.
 
@@ -175,5 +175,5 @@ create table if not exists {events_meta} (
     system_identifier  bigint not null
 );
 insert into {events_meta} (version, system_identifier)
-select 3, system_identifier from pg_control_system() on conflict do nothing;
-update {events_meta} set version = 3 where version = 2;
+select 4, system_identifier from pg_control_system() on conflict do nothing;
+update {events_meta} set version = 4 where version in (2, 3);
