@@ -6,7 +6,8 @@ use std::time::Duration;
 /// together don't come back together.
 pub(super) fn delay(failures: u32, base: Duration, max: Duration, seed: u64) -> Duration {
     let doubled = base.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    let share = f64::from((scattered(seed.wrapping_add(u64::from(failures))) >> 40) as u32) / f64::from(1 << 24);
+    let share =
+        f64::from((scattered(seed.wrapping_add(u64::from(failures))) >> 40) as u32) / f64::from(1 << 24);
     doubled.min(max).mul_f64(0.75 + share / 2.0)
 }
 
@@ -37,7 +38,8 @@ mod tests {
     #[test]
     fn events_that_failed_together_do_not_come_back_together() {
         let second = Duration::from_secs(1);
-        let delays: std::collections::BTreeSet<_> = (0..100).map(|seed| delay(1, second, second, seed)).collect();
+        let delays: std::collections::BTreeSet<_> =
+            (0..100).map(|seed| delay(1, second, second, seed)).collect();
         assert!(delays.len() > 90, "{} different ones", delays.len());
     }
 }

@@ -213,6 +213,14 @@ impl<M: Clone> Keys<M> {
         self.held
     }
 
+    /// Keys whose first has failed.
+    pub(crate) fn failing(&self) -> usize {
+        self.queues
+            .values()
+            .filter(|queue| queue.failure.is_some())
+            .count()
+    }
+
     /// Of the failing ones, that which has failed for the longest.
     pub(crate) fn oldest_failure(&self) -> Option<(&M, &Failure)> {
         self.queues

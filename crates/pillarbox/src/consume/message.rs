@@ -47,6 +47,7 @@ impl Message {
 pub(crate) struct Rooms {
     events: Arc<Semaphore>,
     kibibytes: Arc<Semaphore>,
+    events_max: usize,
     kibibytes_max: u32,
 }
 
@@ -59,8 +60,10 @@ pub(crate) struct Room {
 impl Rooms {
     pub(crate) fn new(events_max: usize, bytes_max: usize) -> Self {
         let kibibytes_max = u32::try_from(bytes_max / 1024).unwrap_or(u32::MAX / 8).max(1);
+        let events_max = events_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
-            events: Arc::new(Semaphore::new(events_max.clamp(1, Semaphore::MAX_PERMITS))),
+            events: Arc::new(Semaphore::new(events_max)),
+            events_max,
             kibibytes: Arc::new(Semaphore::new(kibibytes_max as usize)),
             kibibytes_max,
         }
@@ -94,6 +97,12 @@ impl Rooms {
     #[cfg_attr(not(feature = "nats"), allow(dead_code))]
     pub(crate) fn free(&self) -> usize {
         self.events.available_permits()
+    }
+
+    #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
+    pub(crate) fn is_half_free(&self) -> bool {
+        let half = |semaphore: &Semaphore, all: usize| semaphore.available_permits() >= all.div_ceil(2);
+        half(&self.events, self.events_max) && half(&self.kibibytes, self.kibibytes_max as usize)
     }
 
     fn kibibytes(&self, bytes: usize) -> u32 {
