@@ -8,6 +8,8 @@ mod postgres;
 mod sqlite;
 
 #[cfg(feature = "mongodb")]
+pub(crate) use self::mongodb::in_transaction as mongodb_in_transaction;
+#[cfg(feature = "mongodb")]
 #[doc(hidden)]
 pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
 use jiff::Timestamp;

@@ -14,12 +14,21 @@
 //! ```
 //!
 //! The crate follows the event: [`event`] is what one says, [`check`] what is refused, [`enqueue`] how it gets into the
-//! application's own transaction, [`lane`] which of the lanes its key belongs to, [`table`] where it lies.
+//! application's own transaction, [`lane`] which of the lanes its key belongs to, [`table`] where it lies. On the other side
+//! [`inbox`] remembers what was processed, and `consume` (with the features `nats` and `kafka`) hands events to a handler, once,
+//! in order per key.
 
 pub mod check;
+#[cfg(all(
+    feature = "consume",
+    any(feature = "postgres", feature = "sqlite", feature = "mongodb")
+))]
+pub mod consume;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub mod enqueue;
 pub mod event;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+pub mod inbox;
 pub mod lane;
 pub mod table;
 
@@ -27,3 +36,5 @@ pub use check::{CheckError, Limits};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
 pub use event::{Event, RetryOverrides};
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+pub use inbox::{Inbox, Seen};
