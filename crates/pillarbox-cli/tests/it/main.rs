@@ -4,4 +4,5 @@
 
 mod commands;
 mod faults;
+mod languages;
 mod telling;

@@ -1,13 +1,15 @@
 //! PostgreSQL: discovery by snapshot cursor, HOT settling, leased lanes, a side table for what waits.
 //!
 //! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
-//! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`admin`] and [`dead`] answer
+//! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`enqueue`] the
+//! function for applications, [`admin`] and [`dead`] answer
 //! people.
 
 mod admin;
 mod connection;
 mod dead;
 mod discover;
+mod enqueue;
 mod error;
 mod lanes;
 mod marks;

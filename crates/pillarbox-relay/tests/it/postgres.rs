@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapters;
+mod agreement;
 mod contract;
 mod discovery;
+mod function;
 mod fuzz;
 mod order;
 mod plans;

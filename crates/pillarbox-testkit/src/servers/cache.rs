@@ -23,6 +23,10 @@ pub(crate) const POSTGRES: [(u32, &str); 3] = [
     (18, "18.4.0-beta.17"),
 ];
 
+/// What the examples in other languages run on. A changed pin is a new folder here too: see [`mark`].
+pub(crate) const CHAT_REQUIREMENTS: &str = include_str!("../../../../examples/chat/requirements.txt");
+pub(crate) const ORDERS_LOCK: &str = include_str!("../../../../examples/orders/package-lock.json");
+
 /// Root's home is closed to the user PostgreSQL has to run as, so root keeps its downloads where everybody can read.
 pub(crate) fn folder() -> PathBuf {
     let set = |name| {
@@ -99,4 +103,26 @@ pub(crate) fn mongod_folder() -> PathBuf {
 
 pub(crate) fn mongod() -> PathBuf {
     mongod_folder().join("mongod")
+}
+
+/// The Python environment of the example `chat`.
+pub(crate) fn chat_environment() -> PathBuf {
+    folder().join(format!("python-chat-{}", mark(CHAT_REQUIREMENTS)))
+}
+
+pub(crate) fn chat_python() -> PathBuf {
+    chat_environment().join("bin/python")
+}
+
+/// The `node_modules` of the example `orders`.
+pub(crate) fn orders_modules() -> PathBuf {
+    folder().join(format!("node-orders-{}/node_modules", mark(ORDERS_LOCK)))
+}
+
+/// A few letters that change with the text (FNV-1a).
+fn mark(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }

@@ -93,6 +93,26 @@ pub fn webhooks_python() -> Option<PathBuf> {
         .or_else(|| skip("standardwebhooks"))
 }
 
+/// A Python interpreter that can import what the example `chat` needs.
+pub fn chat_python() -> Option<PathBuf> {
+    [named("PILLARBOX_CHAT_PYTHON"), Some(cache::chat_python())]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
+        .or_else(|| skip("what the example chat runs on"))
+}
+
+/// Node, and the `node_modules` of the example `orders`.
+pub fn orders_node() -> Option<(PathBuf, PathBuf)> {
+    let modules = [named("PILLARBOX_ORDERS_MODULES"), Some(cache::orders_modules())]
+        .into_iter()
+        .flatten()
+        .find(|folder| folder.is_dir())
+        .or_else(|| skip("what the example orders runs on"))?;
+    let node = executable("PILLARBOX_NODE", None, "node").or_else(|| skip("Node"))?;
+    Some((node, modules))
+}
+
 fn executable(variable: &str, usual: Option<PathBuf>, program: &str) -> Option<PathBuf> {
     let on_path = env::var_os("PATH")
         .map(|path| {

@@ -229,7 +229,7 @@ fn milliseconds(at: Time) -> (DateTime, i32) {
 }
 
 /// The driver tells nobody, but it refuses to start a second one.
-async fn in_transaction(session: &mut ClientSession) -> Result<bool, EnqueueError> {
+pub(crate) async fn in_transaction(session: &mut ClientSession) -> Result<bool, Error> {
     match session.start_transaction().await {
         Ok(()) => {
             session.abort_transaction().await?;
@@ -237,7 +237,7 @@ async fn in_transaction(session: &mut ClientSession) -> Result<bool, EnqueueErro
         }
         Err(error) => match &*error.kind {
             ErrorKind::Transaction { message, .. } => Ok(message.contains("already in progress")),
-            _ => Err(error.into()),
+            _ => Err(error),
         },
     }
 }

@@ -7,13 +7,14 @@ use sqlx::{Postgres, Row, Transaction};
 
 use super::{
     connection::{Connection, arguments, statement},
+    enqueue,
     error::missing,
 };
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What this build reads and writes.
 const VERSION: i32 = 4;
-/// What the scripts bring up to date.
+/// What the migration brings up to date.
 const UPGRADABLE: RangeInclusive<i32> = 2..=3;
 
 /// The whole migration, as `psql` runs it.
@@ -21,17 +22,18 @@ pub(super) fn sql(tables: &Tables) -> String {
     format!(
         "begin;\n{};\n\n{}\ncommit;\n",
         lock(tables),
-        scripts(tables).trim_end()
+        script(tables).trim_end()
     )
 }
 
-/// Everything that makes the outbox, in its order.
-fn scripts(tables: &Tables) -> String {
-    tables.render(concat!(
+/// The tables, then the functions.
+fn script(tables: &Tables) -> String {
+    let tables_sql = concat!(
         include_str!("schema.sql"),
         "\n",
         include_str!("schema_pressure.sql")
-    ))
+    );
+    tables.render(tables_sql) + "\n" + &enqueue::sql(tables)
 }
 
 /// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
@@ -40,14 +42,14 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
     let mut tx = connection.begin().await?;
     connection.script_in(&mut tx, lock(tables)).await?;
     let (has_events, has_meta) = state(connection, &mut tx).await?;
-    let mut upgraded = None;
+    let mut before = None;
     if has_meta {
         let (version, _) = version(connection, &mut tx).await?;
         if !UPGRADABLE.contains(&version) {
             check_version(tables, version)?;
             return Ok(vec![format!("nothing to do: version {version} is there")]);
         }
-        upgraded = Some(version);
+        before = Some(version);
     } else if has_events {
         return Err(StoreError::new(
             StoreErrorKind::Refused,
@@ -57,9 +59,9 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
             ),
         ));
     }
-    connection.script_in(&mut tx, scripts(tables)).await?;
+    connection.script_in(&mut tx, script(tables)).await?;
     connection.commit(tx).await?;
-    if let Some(before) = upgraded {
+    if let Some(before) = before {
         return Ok(vec![format!(
             "the outbox was at version {before} and is at version {VERSION} now"
         )]);
@@ -81,7 +83,10 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .into_iter()
         .chain(beside)
         .map(|name| format!("made table {}", name.replace('"', "")))
-        .chain([format!("the outbox is at version {VERSION}")])
+        .chain([
+            format!("made function {}", enqueue::name(tables).replace('"', "")),
+            format!("the outbox is at version {VERSION}"),
+        ])
         .collect())
 }
 

@@ -82,7 +82,24 @@ async fn the_printed_migration_makes_the_same_outbox() {
     );
 }
 
-/// Version 2 differed in the side table alone.
+/// Version 3 lacked the function alone.
+#[tokio::test]
+async fn an_outbox_of_version_3_is_brought_up_to_date() {
+    let Some(place) = place().await else { return };
+    place.commit(&["a"]).await;
+    place
+        .run("drop schema pillarbox cascade; update outbox_events_meta set version = 3")
+        .await;
+    let error = place.store.check().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotMigrated, "{error}");
+    let done = place.store.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 3"), "{done:?}");
+    place.store.check().await.unwrap();
+    place.run("select pillarbox.enqueue('t', 'k', 'T', '{}')").await;
+    assert_eq!(place.number("select count(*) from outbox_events").await, 2);
+}
+
+/// Version 2 differed in the side table too.
 #[tokio::test]
 async fn an_outbox_of_version_2_is_brought_up_to_date() {
     let Some(place) = place().await else { return };

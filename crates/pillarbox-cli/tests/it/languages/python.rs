@@ -1,0 +1,74 @@
+//! The chat: FastAPI and SQLAlchemy with psycopg.
+
+use pillarbox_testkit::servers;
+use tokio::process::Command;
+
+use super::{example, number, run, told};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() {
+    let Some(python) = servers::chat_python() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let database = server.database().await;
+    let mut story = Command::new(python);
+    story
+        .arg(example("chat/story.py"))
+        .args(["--once", "--pillarbox", env!("CARGO_BIN_EXE_pillarbox")]);
+    let told = told(&run(&mut story, &database).await);
+    assert!(
+        told.contains("11 events were committed, and each arrived once"),
+        "{told}"
+    );
+    // With the one that the story sends as its last, to know that there is nothing behind the others.
+    assert_eq!(number(&database, "select count(*) from messages").await, 12);
+    let published = "select count(*) from outbox_events e join messages m on m.id = e.id
+        where e.status = 'published' and e.aggregate_id = m.session_id and e.user_id = m.user_id
+          and e.payload::json->>'text' = m.text";
+    assert_eq!(number(&database, published).await, 12);
+    assert_eq!(number(&database, "select count(*) from outbox_events").await, 12);
+}
+
+/// What psycopg makes of a text and of its own types for JSON, with and without the server preparing the statement; and
+/// what it says of a refusal.
+const PAYLOADS: &str = r#"
+import os, psycopg
+from psycopg.types.json import Json, Jsonb
+with psycopg.connect(os.environ["PILLARBOX_OUTBOX__DATABASE__URL"]) as connection:
+    for prepare in (False, True):
+        for payload in ('{"b":1, "a":2}', Json({"b": 1}), Jsonb({"b": 1})):
+            connection.execute("select pillarbox.enqueue(%s, %s, %s, %s, headers => %s)",
+                               ("t", "k", "T", payload, Jsonb({"h": "ü"})), prepare=prepare)
+    connection.commit()
+    try:
+        connection.execute("select pillarbox.enqueue('t', 'k', 'T', '{')")
+    except psycopg.Error as error:
+        print(error.sqlstate, error.diag.message_primary, "|", error.diag.message_hint)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn psycopg_finds_the_function_for_each_of_its_types() {
+    let Some(python) = servers::chat_python() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let database = server.database().await;
+    let mut migrate = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
+    told(&run(migrate.arg("migrate"), &database).await);
+    let refused = told(&run(Command::new(&python).args(["-c", PAYLOADS]), &database).await);
+    assert!(
+        refused.starts_with("PB400 the payload is not JSON: "),
+        "{refused}"
+    );
+    assert!(refused.contains("| Nothing was written."), "{refused}");
+    let written =
+        "select count(*) from outbox_events where headers->>'h' = 'ü' and payload::json->>'b' = '1'";
+    assert_eq!(number(&database, written).await, 6);
+    let as_given = r#"select count(*) from outbox_events where payload = '{"b":1, "a":2}'"#;
+    assert_eq!(number(&database, as_given).await, 2);
+}

@@ -1,0 +1,35 @@
+//! The orders: TypeORM and plain pg.
+
+use pillarbox_testkit::servers::{self, Nats};
+use tokio::process::Command;
+
+use super::{example, number, run, told};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_back() {
+    let Some((node, modules)) = servers::orders_node() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let Some(nats) = Nats::start().await else { return };
+    let database = server.database().await;
+    let mut story = Command::new(node);
+    story
+        .arg(example("orders/story.mjs"))
+        .arg(modules)
+        .args(["--once", "--pillarbox", env!("CARGO_BIN_EXE_pillarbox")])
+        .env("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", nats.url());
+    let told = told(&run(&mut story, &database).await);
+    assert!(
+        told.contains("16 events were committed, and each arrived once"),
+        "{told}"
+    );
+    assert_eq!(number(&database, "select count(*) from orders").await, 11);
+    let published = "select count(*) from outbox_events e join orders o on o.id::text = e.aggregate_id
+        where e.status = 'published' and e.aggregate_type = 'Order' and e.user_id = o.customer
+          and e.payload::json->>'customer' = o.customer";
+    assert_eq!(number(&database, published).await, 16);
+    assert_eq!(number(&database, "select count(*) from outbox_events").await, 16);
+}

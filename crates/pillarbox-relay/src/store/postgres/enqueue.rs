@@ -1,0 +1,42 @@
+//! The function with which applications in any language write events: `pillarbox.enqueue(topic, key, event_type, payload, …)`.
+//!
+//! For the outbox `outbox_events` it stands in the schema `pillarbox`, and names no schema of the tables: as with the
+//! library, the caller's search_path finds them. For any other it stands beside the table, as `shop.outbox_enqueue` beside
+//! `shop.outbox`; so several outboxes in one database never share one.
+
+use pillarbox::{enqueue::postgres_channel, table::Tables};
+
+/// The function's name, quoted for SQL.
+pub(super) fn name(tables: &Tables) -> String {
+    named(tables, "enqueue")
+}
+
+fn named(tables: &Tables, function: &str) -> String {
+    match is_default(tables) {
+        true => format!("\"pillarbox\".\"{function}\""),
+        false => tables.beside(function),
+    }
+}
+
+fn is_default(tables: &Tables) -> bool {
+    tables.name() == Tables::default().name()
+}
+
+/// The statements that make the functions, or replace them.
+pub(super) fn sql(tables: &Tables) -> String {
+    let schema = if is_default(tables) {
+        include_str!("enqueue_schema.sql")
+    } else {
+        ""
+    };
+    let functions = [
+        schema,
+        include_str!("enqueue_refusal.sql"),
+        include_str!("enqueue_function.sql"),
+    ]
+    .join("\n")
+    .replace("{enqueue}", &name(tables))
+    .replace("{refusal}", &named(tables, "refusal"))
+    .replace("{channel}", &postgres_channel(tables));
+    tables.render(&functions)
+}

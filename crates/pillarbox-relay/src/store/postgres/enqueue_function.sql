@@ -1,0 +1,92 @@
+-- Writes one event in the transaction it is called in, for applications in any language, and returns its id. Checks what
+-- the library checks and says it in the same words, with the SQLSTATE PB400; where too much waits, PB429. The unique index on id refuses the second of
+-- two, which writes nothing; locks only what it inserts, and with lock_key the key until the transaction ends.
+--
+-- The tables' names are looked up as the caller's search_path says, and with the caller's rights.
+create or replace function {enqueue}(
+    topic text, key text, event_type text, payload text,
+    aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
+    headers jsonb default '{}', id uuid default null, stream text default null, schema_version integer default 1,
+    project_id text default null, user_id text default null, available_at timestamptz default null,
+    max_attempts integer default null, base_delay_ms bigint default null, max_delay_ms bigint default null,
+    backoff_multiplier double precision default null, correlation_id text default null, traceparent text default null,
+    lock_key boolean default false
+) returns uuid language plpgsql as $function$
+#variable_conflict use_variable
+declare
+    refusal        text;
+    partition_key  text;
+begin
+    if aggregate_id is null then
+        aggregate_id := key;
+    else
+        partition_key := key;
+    end if;
+    aggregate_type := coalesce(aggregate_type, topic);
+    schema_version := coalesce(schema_version, 1);
+    headers := coalesce(headers, '{}');
+    if traceparent is not null then
+        headers := headers || jsonb_build_object('traceparent', traceparent);
+    end if;
+    if correlation_id is not null then
+        headers := headers || jsonb_build_object('correlation-id', correlation_id);
+    end if;
+    refusal := {refusal}(topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id,
+                         aggregate_version, schema_version, available_at, max_attempts, base_delay_ms, max_delay_ms,
+                         backoff_multiplier, headers, payload);
+    if refusal is not null then
+        raise exception using errcode = 'PB400', message = refusal,
+            hint = 'Nothing was written. Roll back, or to a savepoint set before the call, and mend the event.';
+    end if;
+    if id is null then
+        -- Version 7, whose beginning is the time: new entries of the index lie side by side.
+        id := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing
+            substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1), 52, 1), 53, 1), 'hex')::uuid;
+    end if;
+    -- Waits where much waits, and raises PB429 where too much does. Before the lock, which must not be held that long.
+    perform {events_mind_pressure}(topic);
+    if lock_key then
+        -- In a statement before the insert: the event's place in the order is taken after the lock.
+        perform pg_advisory_xact_lock(hashtextextended('pillarbox key {events} ' || coalesce(partition_key, aggregate_id), 0));
+    end if;
+    insert into {events} (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                          partition_key, payload, headers, project_id, user_id, available_at, max_attempts, base_delay_ms,
+                          max_delay_ms, backoff_multiplier)
+    values (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+            partition_key, payload, headers, project_id, user_id,
+            -- The library's times begin there, and an event that was due long ago is due.
+            case when available_at is not null then greatest(available_at, timestamptz '0001-01-01 00:00:00+00') end, max_attempts, base_delay_ms,
+            max_delay_ms, backoff_multiplier)
+    on conflict on constraint {index_id} do nothing;
+    -- A relay that sleeps is told, once per transaction however often this runs.
+    perform pg_notify('{channel}', '') from {events_asleep} where last_value > extract(epoch from now());
+    return id;
+end $function$;
+
+-- The same for payloads that are json or jsonb already: what an untyped parameter holds is taken for text.
+create or replace function {enqueue}(
+    topic text, key text, event_type text, payload json,
+    aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
+    headers jsonb default '{}', id uuid default null, stream text default null, schema_version integer default 1,
+    project_id text default null, user_id text default null, available_at timestamptz default null,
+    max_attempts integer default null, base_delay_ms bigint default null, max_delay_ms bigint default null,
+    backoff_multiplier double precision default null, correlation_id text default null, traceparent text default null,
+    lock_key boolean default false
+) returns uuid language sql as $function$
+    select {enqueue}(topic, key, event_type, payload::text, aggregate_type, aggregate_id, aggregate_version, headers, id,
+                     stream, schema_version, project_id, user_id, available_at, max_attempts, base_delay_ms, max_delay_ms,
+                     backoff_multiplier, correlation_id, traceparent, lock_key)
+$function$;
+create or replace function {enqueue}(
+    topic text, key text, event_type text, payload jsonb,
+    aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
+    headers jsonb default '{}', id uuid default null, stream text default null, schema_version integer default 1,
+    project_id text default null, user_id text default null, available_at timestamptz default null,
+    max_attempts integer default null, base_delay_ms bigint default null, max_delay_ms bigint default null,
+    backoff_multiplier double precision default null, correlation_id text default null, traceparent text default null,
+    lock_key boolean default false
+) returns uuid language sql as $function$
+    select {enqueue}(topic, key, event_type, payload::text, aggregate_type, aggregate_id, aggregate_version, headers, id,
+                     stream, schema_version, project_id, user_id, available_at, max_attempts, base_delay_ms, max_delay_ms,
+                     backoff_multiplier, correlation_id, traceparent, lock_key)
+$function$;

@@ -1,0 +1,158 @@
+//! Where the function stands, which table it finds, and who may call it.
+
+use pillarbox::table::Tables;
+use pillarbox_relay::{
+    Store,
+    connect::DatabaseOptions,
+    store::{Admin, StoreErrorKind, postgres::PostgresStore},
+};
+use pillarbox_testkit::servers;
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgConnectOptions};
+use uuid::Uuid;
+
+use super::{
+    super::{Place, place},
+    id, refusal,
+};
+
+#[tokio::test]
+async fn each_outbox_of_a_database_has_a_function_of_its_own() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let url = server.database().await;
+    let pool = PgPool::connect(&url).await.unwrap();
+    sqlx::raw_sql("create schema shop; create schema a_b; create schema a")
+        .execute(&pool)
+        .await
+        .unwrap();
+    let names = ["outbox_events", "shop.outbox", "other", "a_b.c", "a.b_c"];
+    // At once, as services that are rolled out together do.
+    let made = names.map(|name| {
+        let mut options = DatabaseOptions::new(&url);
+        options.tables = Tables::new(name, None).unwrap();
+        tokio::spawn(async move {
+            let store = PostgresStore::open(&options).unwrap();
+            let done = store.migrate().await.unwrap();
+            (store, done)
+        })
+    });
+    let functions = [
+        "pillarbox.enqueue",
+        "shop.outbox_enqueue",
+        "other_enqueue",
+        "a_b.c_enqueue",
+        "a.b_c_enqueue",
+    ];
+    for (made, function) in made.into_iter().zip(functions) {
+        let (store, done) = made.await.unwrap();
+        assert!(done.contains(&format!("made function {function}")), "{done:?}");
+        let call = format!("{function}('t', '{function}', 'T', '{{}}', lock_key => true)");
+        id(&pool, &call).await.unwrap();
+        let there = store.recent(10).await.unwrap();
+        assert_eq!(there.len(), 1);
+        assert_eq!(there[0].event.event.key(), function);
+    }
+}
+
+/// Two tenants, told apart by their search_path.
+#[tokio::test]
+async fn the_callers_search_path_finds_the_table() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let url = server.database().await;
+    let pool = PgPool::connect(&url).await.unwrap();
+    sqlx::raw_sql("create schema one; create schema two")
+        .execute(&pool)
+        .await
+        .unwrap();
+    for tenant in ["one", "two"] {
+        let url = format!("{url}?options=-csearch_path%3D{tenant}");
+        PostgresStore::open(&DatabaseOptions::new(url))
+            .unwrap()
+            .migrate()
+            .await
+            .unwrap();
+    }
+    let mut connection = pool.acquire().await.unwrap();
+    for (tenant, times) in [("one", 1), ("two", 2), ("one", 1)] {
+        sqlx::raw_sql(AssertSqlSafe(format!("set search_path = {tenant}")))
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+        for _ in 0..times {
+            sqlx::query("select pillarbox.enqueue('t', 'k', 'T', '{}')")
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+        }
+    }
+    for tenant in ["one", "two"] {
+        let count = format!("select count(*) from {tenant}.outbox_events");
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(count))
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+        assert_eq!(count, 2, "{tenant}");
+    }
+}
+
+/// A place, and the pool of a role without any rights yet.
+async fn place_and_stranger() -> Option<(Place, PgPool)> {
+    let place = place().await?;
+    let name = format!("app_{}", Uuid::now_v7().simple());
+    place.run(&format!("create role {name} login")).await;
+    let options: PgConnectOptions = place.url.parse().unwrap();
+    let pool = PgPool::connect_with(options.username(&name)).await.unwrap();
+    Some((place, pool))
+}
+
+#[tokio::test]
+async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
+    let Some((place, stranger)) = place_and_stranger().await else {
+        return;
+    };
+    let call = "pillarbox.enqueue('t', 'k', 'T', '{}')";
+    let rights = [
+        "usage on schema pillarbox",
+        "insert, select on outbox_events",
+        "select on outbox_events_asleep",
+    ];
+    let name: String = sqlx::query_scalar("select current_user::text")
+        .fetch_one(&stranger)
+        .await
+        .unwrap();
+    for right in rights {
+        assert_eq!(refusal(&stranger, call).await.0, "42501", "without {right}");
+        place.run(&format!("grant {right} to {name}")).await;
+    }
+    id(&stranger, call).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_make_the_schema_is_told_what_to_ask_for() {
+    let Some((place, stranger)) = place_and_stranger().await else {
+        return;
+    };
+    let name: String = sqlx::query_scalar("select current_user::text")
+        .fetch_one(&stranger)
+        .await
+        .unwrap();
+    place.run(&format!("drop schema pillarbox cascade; create schema app authorization {name}; alter role {name} set search_path = app")).await;
+    let url = place.url.replace("postgres@", &format!("{name}@"));
+    let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
+    let error = store.migrate().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
+    let advice = format!("create schema pillarbox authorization {name}");
+    assert!(error.to_string().contains(&advice), "{error}");
+    assert_eq!(
+        place
+            .number("select count(*) from pg_tables where schemaname = 'app'")
+            .await,
+        0
+    );
+    place.run(&advice).await;
+    store.migrate().await.unwrap();
+    store.check().await.unwrap();
+}
