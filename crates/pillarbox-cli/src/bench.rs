@@ -5,6 +5,7 @@ mod broker;
 mod checks;
 mod database;
 mod drain;
+mod enqueue;
 mod events;
 mod idle;
 mod latency;
@@ -46,6 +47,7 @@ enum What {
     Idle(idle::Args),
     Poison(poison::Args),
     Checks(checks::Args),
+    Enqueue(enqueue::Args),
 }
 
 /// What the events are like.
@@ -83,6 +85,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         What::Poison(args) => poison::run(&args, &settings, context).await,
         What::Checks(args) => {
             in_arena(&settings, async |arena| checks::run(&args, arena, context).await).await
+        }
+        What::Enqueue(args) => {
+            in_arena(&settings, async |arena| enqueue::run(&args, arena, context).await).await
         }
     }
 }

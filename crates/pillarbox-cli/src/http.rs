@@ -3,6 +3,7 @@
 mod catalog;
 mod connections;
 pub(crate) mod dead;
+mod events;
 mod health;
 mod problem;
 mod status;
@@ -20,8 +21,9 @@ use axum::{
     http::{StatusCode, header},
     middleware::{self, Next},
     response::{Html, IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
+use pillarbox::Limits;
 use pillarbox_relay::{
     check::Checks,
     connect::OpenStore,
@@ -45,6 +47,8 @@ pub(crate) struct Api {
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
     replay_allowed: bool,
+    limits: Limits,
+    writers: Semaphore,
     relay: OnceLock<(RelayId, Arc<Progress>)>,
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
@@ -60,6 +64,8 @@ impl Api {
             hub,
             health_checks,
             replay_allowed: true,
+            limits: Limits::default(),
+            writers: Semaphore::new(events::WRITERS_MAX),
             relay: OnceLock::new(),
             store_status: status::Cache::default(),
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
@@ -81,6 +87,11 @@ impl Api {
             catalog: catalog::Shared::new(routes, checks),
             ..self
         }
+    }
+
+    /// How large an event may be.
+    pub(crate) fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// From now on there is a relay to tell about.
@@ -134,6 +145,7 @@ fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new()
         .route("/", get(page))
         .route("/v1/stream", get(stream::handler))
+        .route("/v1/events", post(events::write))
         .route("/v1/status", get(status::handler))
         .route("/v1/catalog", get(catalog::handler))
         .merge(dead::router());

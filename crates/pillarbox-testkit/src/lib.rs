@@ -4,6 +4,7 @@
 
 pub mod cloudevents;
 pub mod confluent_kafka;
+pub mod consumer;
 pub mod contract;
 pub mod fuzz;
 pub mod kafka;

@@ -105,7 +105,7 @@ impl Tables {
 
 /// Everything that reaches SQL as an identifier passes here: only names that need no escaping at all are let through,
 /// and they are quoted all the same.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     debug_assert!(check(name).is_ok() || name.len() > 48);
     name.split('.')
         .map(|part| format!("\"{part}\""))
@@ -113,7 +113,7 @@ fn quoted(name: &str) -> String {
         .join(".")
 }
 
-fn check(name: &str) -> Result<(), TableNameError> {
+pub(crate) fn check(name: &str) -> Result<(), TableNameError> {
     let refuse = |why| {
         Err(TableNameError {
             name: name.to_owned(),

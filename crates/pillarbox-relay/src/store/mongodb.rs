@@ -20,6 +20,7 @@ mod kinds;
 mod lanes;
 mod notices;
 mod park;
+mod pressure;
 mod reprocess;
 mod rows;
 mod schema;

@@ -100,6 +100,10 @@ async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
     assert_eq!(report["pairs"].as_array().unwrap().len(), 2, "{report}");
     assert!(report["ratio"].as_f64().unwrap() > 0.0, "{report}");
 
+    let report = measure(&["enqueue", "--transactions", "50"]);
+    assert_eq!(report["ways"].as_array().unwrap().len(), 4, "{report}");
+    assert_eq!(report["ways"][1]["ratio"], 1.0, "{report}");
+
     let report = measure(&["idle", "--seconds", "1"]);
     assert!(report["relay_cpu_percent"].is_number(), "{report}");
 
@@ -119,4 +123,31 @@ fn what_checks_cost_is_measured_on_events_that_pass_them() {
     let report = json(&output);
     assert_eq!(report["events"], 2000);
     assert!(report["ratio"].as_f64().unwrap() > 0.0, "{report}");
+}
+
+#[test]
+fn what_an_event_costs_its_transaction_is_measured_beside_a_plain_insert() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(
+        folder.path(),
+        &[
+            "--json",
+            "--sink",
+            "null:",
+            "bench",
+            "enqueue",
+            "--transactions",
+            "50",
+        ],
+    );
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(report["transactions"], 50);
+    let ways = report["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 3, "{report}");
+    assert!(
+        ways.iter()
+            .all(|way| way["p50_microseconds"].as_f64().unwrap() > 0.0),
+        "{report}"
+    );
 }

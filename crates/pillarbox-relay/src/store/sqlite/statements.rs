@@ -68,6 +68,11 @@ statements![
     notice_told,
     page,
     park,
+    pressure_clear,
+    pressure_count,
+    pressure_glance,
+    pressure_note,
+    pressure_set,
     publish,
     put_aside,
     recent,
@@ -90,4 +95,5 @@ statements![
     versions_index,
     versions_indexed,
     versions_latest,
+    versions_unique_index,
 ];

@@ -1,0 +1,104 @@
+//! Publishes events as the relay does, without it.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, jetstream};
+use pillarbox_testkit::{consumer::Effects, servers};
+use rdkafka::{
+    ClientConfig,
+    message::{Header, OwnedHeaders},
+    producer::{FutureProducer, FutureRecord},
+};
+use uuid::Uuid;
+
+pub(super) type Published = (Uuid, String, i64);
+
+/// A database of its own, with the inbox and the table of effects. The server is not going to crash, so commits need not wait
+/// for its disk.
+pub(super) async fn effects() -> Option<(String, Effects)> {
+    let url = servers::postgres().await?.database().await;
+    let effects = Effects::create(&url).await;
+    let name = url.rsplit('/').next().unwrap();
+    let sql = format!("alter database {name} set synchronous_commit = off");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .execute(&effects.pool)
+        .await
+        .unwrap();
+    Some((url, effects))
+}
+
+fn fields((id, key, version): &Published) -> [(&'static str, String); 7] {
+    [
+        ("Pillarbox-Id", id.to_string()),
+        ("Pillarbox-Event-Type", "Changed".to_owned()),
+        ("Pillarbox-Schema-Version", "1".to_owned()),
+        ("Pillarbox-Aggregate-Type", "thing".to_owned()),
+        ("Pillarbox-Aggregate-Id", key.clone()),
+        ("Pillarbox-Aggregate-Version", version.to_string()),
+        ("Pillarbox-Key", key.clone()),
+    ]
+}
+
+/// Makes the stream `name` with the subjects `name.>`.
+pub(super) async fn stream(url: &str, name: &str) -> jetstream::Context {
+    let context = jetstream::new(async_nats::connect(url).await.unwrap());
+    let config = jetstream::stream::Config {
+        name: name.to_owned(),
+        subjects: vec![format!("{name}.>")],
+        ..Default::default()
+    };
+    context.create_stream(config).await.unwrap();
+    context
+}
+
+/// In order, a few hundred on their way at a time.
+pub(super) async fn publish_nats(context: &jetstream::Context, subject: &str, events: &[Published]) {
+    for events in events.chunks(500) {
+        let mut acknowledgements = Vec::with_capacity(events.len());
+        for event in events {
+            let mut headers = HeaderMap::new();
+            for (name, text) in fields(event) {
+                headers.insert(name, text);
+            }
+            headers.insert("Nats-Msg-Id", event.0.to_string());
+            let sent = context.publish_with_headers(subject.to_owned(), headers, "{\"n\":1}".into());
+            acknowledgements.push(sent.await.unwrap());
+        }
+        for acknowledgement in acknowledgements {
+            acknowledgement.await.unwrap();
+        }
+    }
+}
+
+pub(super) async fn publish_kafka(bootstrap: &str, topic: &str, events: &[Published]) {
+    let producer: FutureProducer = ClientConfig::new()
+        .set("bootstrap.servers", bootstrap)
+        .set("enable.idempotence", "true")
+        .set("linger.ms", "5")
+        .create()
+        .unwrap();
+    for events in events.chunks(1_000) {
+        let sent: Vec<_> = events
+            .iter()
+            .map(|event| {
+                let fields = fields(event).into_iter();
+                let headers = fields.fold(OwnedHeaders::new(), |headers, (name, text)| {
+                    headers.insert(Header {
+                        key: name,
+                        value: Some(&text),
+                    })
+                });
+                let record = FutureRecord::to(topic)
+                    .key(&event.1)
+                    .payload("{\"n\":1}")
+                    .headers(headers);
+                producer.send_result(record).map_err(|(error, _)| error).unwrap()
+            })
+            .collect();
+        for sent in sent {
+            sent.await.unwrap().map_err(|(error, _)| error).unwrap();
+        }
+        // So that events flow while they are consumed.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! Consumers that are killed while events flow.
+
+use std::{path::Path, time::Duration};
+
+use pillarbox_testkit::{
+    consumer::{Effects, Plan, events},
+    servers::{self, Nats},
+};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use super::harness::{effects, publish_kafka, publish_nats, stream};
+
+const EVENTS: usize = 50_000;
+const KEYS: usize = 400;
+const KILLS: usize = 20;
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_consumer"))
+}
+
+/// Kills the consumer that many times, each time when it got a random bit further, and lets the last one finish.
+async fn kill_again_and_again(plan: &Plan, effects: &Effects, kills: usize, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let step = (EVENTS / (kills + 1)) as i64;
+    for _ in 0..kills {
+        let mut consumer = plan.start(program());
+        let further = random.random_range(1..2 * step);
+        let target = (effects.count().await + further).min(EVENTS as i64 - 1);
+        effects.reach(target).await;
+        // Not always at the moment something was committed.
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..30))).await;
+        consumer.kill().await.unwrap();
+    }
+    let mut last = plan.start(program());
+    effects.reach(EVENTS as i64).await;
+    // In order, so that a copy that would still come had its chance.
+    drop(last.stdin.take());
+    assert!(last.wait().await.unwrap().success());
+}
+
+async fn killed_on_jetstream(failing: f64, panicking: f64, seed: u64) {
+    let Some(nats) = Nats::start().await else { return };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    let context = stream(&nats.url(), "THINGS").await;
+    let events = events(EVENTS, KEYS, seed);
+    let plan = Plan {
+        nats: Some(nats.url()),
+        failing,
+        panicking,
+        ..Plan::new(&url, "THINGS")
+    };
+    tokio::join!(
+        publish_nats(&context, "THINGS.changed", &events),
+        kill_again_and_again(&plan, &effects, KILLS, seed),
+    );
+    effects.assert_whole(&events).await;
+}
+
+async fn killed_on_kafka(failing: f64, panicking: f64, seed: u64) {
+    let Some(kafka) = servers::kafka().await else {
+        return;
+    };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    let topic = format!("things-{seed}");
+    kafka.create_topic(&topic, 6).await;
+    let events = events(EVENTS, KEYS, seed);
+    let bootstrap = kafka.bootstrap();
+    let plan = Plan {
+        kafka: Some(bootstrap.clone()),
+        // Of a member that is killed and comes back the broker knows by this, and gives its partitions back at once.
+        instance: Some("one".to_owned()),
+        failing,
+        panicking,
+        ..Plan::new(&url, &topic)
+    };
+    tokio::join!(
+        publish_kafka(&bootstrap, &topic, &events),
+        kill_again_and_again(&plan, &effects, KILLS, seed),
+    );
+    effects.assert_whole(&events).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_jetstream_killed_twenty_times_applies_every_event_once_and_in_order() {
+    killed_on_jetstream(0.0, 0.0, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_consumer_of_jetstream_whose_handlers_fail_and_panic_applies_every_event_once_and_in_order()
+{
+    killed_on_jetstream(0.05, 0.01, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_kafka_killed_twenty_times_applies_every_event_once_and_in_order() {
+    killed_on_kafka(0.0, 0.0, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_consumer_of_kafka_whose_handlers_fail_and_panic_applies_every_event_once_and_in_order() {
+    killed_on_kafka(0.05, 0.01, 4).await;
+}

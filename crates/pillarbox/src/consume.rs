@@ -1,0 +1,292 @@
+//! Hands events to a handler: each once, in order per key, several keys at a time.
+//!
+//! ```no_run
+//! # #[cfg(all(feature = "postgres", feature = "nats"))]
+//! # async fn bill(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+//! use pillarbox::consume::{Consumer, JetStream};
+//!
+//! let client = async_nats::connect("nats://127.0.0.1:4222").await?;
+//! let orders = JetStream::new(async_nats::jetstream::new(client), "SHOP").subject("shop.order.>");
+//! let running = Consumer::new("billing", pool)
+//!     .run_fn(orders, |event, _context, tx| {
+//!         Box::pin(async move {
+//!             let order = event.aggregate_id.as_str();
+//!             sqlx::query("insert into invoices (order_id) values ($1)").bind(order).execute(&mut **tx).await?;
+//!             Ok(())
+//!         })
+//!     })
+//!     .await?;
+//! // … until the service ends:
+//! running.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Each event is handled in a transaction of the application's own database, together with the [inbox](crate::inbox) that
+//! remembers it; only after the commit is it acknowledged. A handler that fails, panics or takes too long is rolled back and
+//! tried again later; its key waits, and nothing else does. After the last attempt, or when the handler
+//! [rejects](HandlerError::reject) it, the event goes to a dead letter topic and its key goes on.
+//!
+//! [`engine`] is the loop, [`keys`] decides what may be worked on, [`attempt`] is one try; `nats` and `kafka` are the brokers.
+
+mod attempt;
+mod backoff;
+mod engine;
+mod handler;
+#[cfg(feature = "kafka")]
+mod kafka;
+mod keys;
+mod lag;
+mod letter;
+mod message;
+#[cfg(feature = "nats")]
+mod nats;
+mod received;
+mod source;
+mod trace;
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::{
+    sync::{oneshot, watch},
+    task::{JoinHandle, JoinSet},
+};
+
+#[cfg(feature = "kafka")]
+pub use self::kafka::Kafka;
+#[cfg(feature = "nats")]
+pub use self::nats::JetStream;
+use self::{attempt::Work, engine::Engine, handler::FromFn, message::Rooms, source::Source};
+pub use self::{
+    handler::{Context, Handler, HandlerError, Handling},
+    lag::{Failing, Lag},
+    letter::DeadLetters,
+    received::Received,
+    trace::Trace,
+};
+use crate::inbox::{Database, Inbox, InboxError};
+
+/// How often the inbox is thinned out.
+const FORGET_EVERY: Duration = Duration::from_secs(3_600);
+/// The first time, so that a service that restarts every half hour does it too.
+const FORGET_FIRST: Duration = Duration::from_secs(60);
+
+/// How a consumer works. The defaults suit most.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Handlers at work at a time, each for another key: 16. The database's pool should have as many connections.
+    pub concurrency: usize,
+    /// Attempts before an event becomes a dead letter: 5. Only failures of the handler count. They are counted in memory: a
+    /// consumer that is started again begins anew.
+    pub attempts_max: u32,
+    /// The wait after the first failure: 1 s. It doubles with each, a quarter more or less.
+    pub backoff_base: Duration,
+    /// The longest wait: 60 s.
+    pub backoff_max: Duration,
+    /// A handler that takes longer has failed: 30 s. (It must not block its thread, or nobody notices.)
+    pub handler_timeout: Duration,
+    /// Events in memory: 10,000. When a failing key holds back so many, nothing more is taken until it is through.
+    pub held_events_max: usize,
+    /// Their size together: 64 MiB.
+    pub held_bytes_max: usize,
+    /// How long handlers at work may take to finish when the consumer is stopped: 30 s.
+    pub shutdown_timeout: Duration,
+    /// How long the inbox remembers an event: 7 days. It must be longer than the broker can deliver one again: longer than
+    /// the stream or topic keeps its events, if somebody may reset the consumer. `None`: for ever.
+    pub inbox_retention: Option<Duration>,
+    /// Pass over events whose aggregate version is not newer than the last one applied.
+    pub newer_only: bool,
+    pub dead_letters: DeadLetters,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            concurrency: 16,
+            attempts_max: 5,
+            backoff_base: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            handler_timeout: Duration::from_secs(30),
+            held_events_max: 10_000,
+            held_bytes_max: 64 * 1024 * 1024,
+            shutdown_timeout: Duration::from_secs(30),
+            inbox_retention: Some(Duration::from_secs(7 * 24 * 3600)),
+            newer_only: false,
+            dead_letters: DeadLetters::Beside,
+        }
+    }
+}
+
+/// Why a consumer could not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConsumeError {
+    #[error(transparent)]
+    Inbox(#[from] InboxError),
+    #[error("`{name}` can't be a group's name: use letters, digits, `-` and `_`, up to 200 of them")]
+    Group { name: String },
+    /// The broker refused, or was not there.
+    #[error("{what}: {why}")]
+    Broker { what: String, why: String },
+}
+
+/// Where events come from.
+#[non_exhaustive]
+pub enum Broker {
+    #[cfg(feature = "nats")]
+    JetStream(JetStream),
+    #[cfg(feature = "kafka")]
+    Kafka(Kafka),
+}
+
+#[cfg(feature = "nats")]
+impl From<JetStream> for Broker {
+    fn from(broker: JetStream) -> Self {
+        Self::JetStream(broker)
+    }
+}
+
+#[cfg(feature = "kafka")]
+impl From<Kafka> for Broker {
+    fn from(broker: Kafka) -> Self {
+        Self::Kafka(broker)
+    }
+}
+
+/// A group's consumer: what it is called, and the database that its effects and its inbox are in.
+#[derive(Debug, Clone)]
+pub struct Consumer<D> {
+    group: String,
+    database: D,
+    inbox: Inbox,
+    options: Options,
+}
+
+impl<D: Database> Consumer<D> {
+    /// `database` is a `sqlx::PgPool`, a `sqlx::SqlitePool` or a `mongodb::Database`.
+    pub fn new(group: impl Into<String>, database: D) -> Self {
+        Self {
+            group: group.into(),
+            database,
+            inbox: Inbox::default(),
+            options: Options::default(),
+        }
+    }
+
+    /// With an inbox of another name.
+    pub fn inbox(mut self, inbox: Inbox) -> Self {
+        self.inbox = inbox;
+        self
+    }
+
+    /// Changes how it works: `.options(|options| options.concurrency = 4)`.
+    pub fn options(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Starts, with a closure as the handler.
+    pub async fn run_fn<F>(&self, broker: impl Into<Broker>, handler: F) -> Result<Running, ConsumeError>
+    where
+        F: for<'a> Fn(&'a Received, &'a Context, &'a mut D::Transaction) -> Handling<'a>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.run(broker, FromFn(handler)).await
+    }
+
+    /// Starts. The inbox's tables and what is consumed have to be there.
+    pub async fn run<H: Handler<D>>(
+        &self,
+        broker: impl Into<Broker>,
+        handler: H,
+    ) -> Result<Running, ConsumeError> {
+        self.check_group()?;
+        let inbox = self.database.place(&self.inbox);
+        self.database.check(&inbox).await?;
+        let rooms = Rooms::new(self.options.held_events_max, self.options.held_bytes_max);
+        let source = match broker.into() {
+            #[cfg(feature = "nats")]
+            Broker::JetStream(broker) => broker.open(&self.group, &self.options, rooms).await?,
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(broker) => broker.open(&self.group, &self.options, rooms).await?,
+        };
+        Ok(self.start(inbox, source, handler))
+    }
+
+    fn start<H: Handler<D>>(&self, inbox: Inbox, source: Source, handler: H) -> Running {
+        let work = Work {
+            group: self.group.clone(),
+            database: self.database.clone(),
+            inbox: inbox.clone(),
+            handler,
+            options: self.options.clone(),
+            letters: source.letters.clone(),
+        };
+        let (lag_sender, lag) = watch::channel(Lag::default());
+        let (stop, stopped) = oneshot::channel();
+        let mut beside = JoinSet::new();
+        if let Some(age) = self.options.inbox_retention {
+            beside.spawn(forget(inbox, self.database.clone(), self.group.clone(), age));
+        }
+        Running {
+            engine: tokio::spawn(Engine::new(work, source, lag_sender).run(stopped)),
+            stop,
+            lag,
+            _beside: beside,
+        }
+    }
+
+    fn check_group(&self) -> Result<(), ConsumeError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        match self.group.len() {
+            1..=200 if self.group.chars().all(allowed) => Ok(()),
+            _ => Err(ConsumeError::Group {
+                name: self.group.clone(),
+            }),
+        }
+    }
+}
+
+async fn forget<D: Database>(inbox: Inbox, database: D, group: String, age: Duration) {
+    let mut pause = FORGET_FIRST;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = FORGET_EVERY;
+        match inbox.forget(&database, &group, age).await {
+            Ok(0) => {}
+            Ok(forgotten) => tracing::debug!(group, forgotten, "the inbox was thinned out"),
+            Err(error) => tracing::warn!(group, %error, "the inbox could not be thinned out"),
+        }
+    }
+}
+
+/// A consumer at work. Dropped, it stops too, but nobody waits for it.
+#[must_use = "it stops when this is dropped"]
+pub struct Running {
+    engine: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+    lag: watch::Receiver<Lag>,
+    _beside: JoinSet<()>,
+}
+
+impl Running {
+    /// How far behind it is, as of half a second ago.
+    pub fn lag(&self) -> Lag {
+        self.lag.borrow().clone()
+    }
+
+    /// The same, to be told of changes.
+    pub fn watch(&self) -> watch::Receiver<Lag> {
+        self.lag.clone()
+    }
+
+    /// Takes nothing more, lets handlers at work finish, acknowledges what was done and gives the rest back.
+    pub async fn stop(self) {
+        let Self { engine, stop, .. } = self;
+        drop(stop);
+        let _ = engine.await;
+    }
+}

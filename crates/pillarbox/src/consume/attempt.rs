@@ -1,0 +1,219 @@
+//! One attempt at one message: begin, look into the inbox, handle, commit.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{
+    Options,
+    handler::{Context, Handler, told},
+    keys::Failure,
+    letter::{Cause, Letter},
+    message::Message,
+    received::Received,
+    source::Letters,
+    trace::Trace,
+};
+use crate::inbox::{Database, Inbox, InboxError, Seen, Sighting};
+
+/// How long the database may take beyond what handlers may: to begin, to commit, to say whether it is there.
+const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all attempts share.
+pub(super) struct Work<D, H> {
+    pub(super) group: String,
+    pub(super) database: D,
+    pub(super) inbox: Inbox,
+    pub(super) handler: H,
+    pub(super) options: Options,
+    pub(super) letters: Arc<dyn Letters>,
+}
+
+/// A message, read.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) message: Message,
+    /// The event, or why it is none.
+    pub(super) received: Result<Received, String>,
+    pub(super) key: Arc<str>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// It is committed, or was before, or lies with the dead letters.
+    Done,
+    /// Its handler could not do it.
+    Failed { error: String, reject: bool },
+    /// The database could not; nobody is to blame.
+    Away { error: String },
+    /// The dead letter could not be published.
+    Unburied { error: String },
+}
+
+impl Job {
+    pub(super) fn new(message: Message) -> Self {
+        let received = Received::read(&message);
+        let key = received.as_ref().ok().map(|received| received.key());
+        // What has no key is in order with all others of its topic that have none.
+        let key = key.filter(|key| !key.is_empty()).unwrap_or(&message.topic);
+        Self {
+            key: Arc::from(key),
+            message,
+            received,
+        }
+    }
+}
+
+impl<D: Database, H: Handler<D>> Work<D, H> {
+    /// `failure`: how it went before.
+    pub(super) async fn attempt(&self, job: &Job, failure: Option<Failure>) -> Outcome {
+        if let Some(Failure {
+            doom: Some(reason),
+            error,
+            attempts,
+            ..
+        }) = &failure
+        {
+            return self.bury(job, reason, error, *attempts).await;
+        }
+        match &job.received {
+            Ok(received) => {
+                let attempt = failure.map_or(1, |failure| failure.attempts + 1);
+                self.apply(job, received, attempt).await
+            }
+            Err(why) => Outcome::Failed {
+                error: why.clone(),
+                reject: true,
+            },
+        }
+    }
+
+    async fn apply(&self, job: &Job, received: &Received, attempt: u32) -> Outcome {
+        let mut tx = match self.opened(received).await {
+            Ok(Some(tx)) => tx,
+            Ok(None) => return Outcome::Done,
+            Err(error) => return Outcome::Away { error },
+        };
+        let context = self.context(job, received, attempt);
+        let handling = self.handler.handle(received, &context, &mut tx);
+        match timeout(self.options.handler_timeout, handling).await {
+            Ok(Ok(())) => self.commit(tx).await,
+            Ok(Err(error)) if D::is_away(&*error.cause) => Outcome::Away {
+                error: told(&*error.cause),
+            },
+            Ok(Err(error)) => Outcome::Failed {
+                error: told(&*error.cause),
+                reject: error.reject,
+            },
+            Err(_) => {
+                drop(tx);
+                self.outlived().await
+            }
+        }
+    }
+
+    /// A transaction in which the event is new. `None`: it was processed before.
+    async fn opened(&self, received: &Received) -> Result<Option<D::Transaction>, String> {
+        let opening = async {
+            let mut tx = self.database.begin().await?;
+            let seen = self.remember(&mut tx, received).await?;
+            if let Seen::Stale { .. } = seen {
+                // It need not be asked about again.
+                self.database.commit(tx).await?;
+                return Ok(None);
+            }
+            Ok::<_, InboxError>((seen == Seen::First).then_some(tx))
+        };
+        // Another instance may have the same event at work: it is waited for.
+        let patience = self.options.handler_timeout + DATABASE_PATIENCE;
+        match timeout(patience, opening).await {
+            Ok(Ok(opened)) => Ok(opened),
+            Ok(Err(error)) => Err(told(&error)),
+            Err(_) => Err("the database did not answer".to_owned()),
+        }
+    }
+
+    async fn remember(&self, tx: &mut D::Transaction, received: &Received) -> Result<Seen, InboxError> {
+        let event = &received.event;
+        let typed;
+        let entity_id = match (self.options.newer_only, event.aggregate_version) {
+            // Ids of different types may be the same.
+            (true, Some(_)) => {
+                typed = format!("{}:{}", event.aggregate_type, event.aggregate_id);
+                Some(typed.as_str())
+            }
+            _ => Some(event.aggregate_id.as_str()).filter(|id| !id.is_empty()),
+        };
+        let sighting = Sighting {
+            group: &self.group,
+            event_id: event.id,
+            entity_id,
+            version: event.aggregate_version,
+            newer: self.options.newer_only,
+        };
+        self.inbox.remember(tx, sighting).await
+    }
+
+    /// A commit of which nothing is heard is in doubt: the next attempt finds out.
+    async fn commit(&self, tx: D::Transaction) -> Outcome {
+        match timeout(DATABASE_PATIENCE, self.database.commit(tx)).await {
+            Ok(Ok(())) => Outcome::Done,
+            Ok(Err(error)) if D::is_away(&error) => Outcome::Away { error: told(&error) },
+            // A constraint that is looked at late.
+            Ok(Err(error)) => Outcome::Failed {
+                error: told(&error),
+                reject: false,
+            },
+            Err(_) => Outcome::Away {
+                error: "the database did not answer the commit".to_owned(),
+            },
+        }
+    }
+
+    /// A handler may have outlived its time because the database does not answer.
+    async fn outlived(&self) -> Outcome {
+        let error = format!("the handler took longer than {:?}", self.options.handler_timeout);
+        match timeout(DATABASE_PATIENCE, self.database.check(&self.inbox)).await {
+            Ok(Ok(())) => Outcome::Failed { error, reject: false },
+            _ => Outcome::Away {
+                error: format!("{error}, and the database does not answer"),
+            },
+        }
+    }
+
+    /// To the dead letters, durably, and then into the inbox: so it is never applied after all.
+    async fn bury(&self, job: &Job, reason: &'static str, error: &str, attempts: u32) -> Outcome {
+        let id = job.received.as_ref().ok().map(|received| received.id.to_string());
+        let cause = Cause {
+            group: &self.group,
+            reason,
+            error,
+            attempts,
+        };
+        let topic = self.options.dead_letters.topic(&job.message.topic);
+        let letter = Letter::new(&job.message, topic, id.as_deref(), cause);
+        if let Err(error) = self.letters.publish(letter).await {
+            return Outcome::Unburied { error };
+        }
+        let Ok(received) = &job.received else {
+            return Outcome::Done;
+        };
+        match self.opened(received).await {
+            Ok(Some(tx)) => self.commit(tx).await,
+            Ok(None) => Outcome::Done,
+            Err(error) => Outcome::Away { error },
+        }
+    }
+
+    fn context(&self, job: &Job, received: &Received, attempt: u32) -> Context {
+        Context {
+            group: self.group.clone(),
+            topic: job.message.topic.clone(),
+            key: job.key.to_string(),
+            attempt,
+            partition: job.message.partition,
+            position: job.message.position,
+            trace: Trace::of(&received.event),
+        }
+    }
+}

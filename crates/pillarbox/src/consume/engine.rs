@@ -1,0 +1,331 @@
+//! The loop: takes what the broker delivers, runs keys side by side and each key's events one after the other, and says
+//! what may be acknowledged.
+//!
+//! **Why order holds**, also while two instances work at the same events or one does not know yet that it was replaced:
+//! a source hands out the messages of a lane in order, from a place below which everything was done. So whoever applies an
+//! event of a key has itself seen every earlier one of that key committed: by its own commit, or because the inbox said
+//! `Before`. Two that try the same event are serialised by the inbox's unique index, and the second one finds it done.
+//!
+//! **Why nothing is lost**: a position is acknowledged after the commit, never before.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::{Id, JoinError, JoinSet},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    attempt::{Job, Outcome, Work},
+    backoff,
+    handler::Handler,
+    keys::{Failure, Key, Keys, Turn},
+    lag::{Failing, Lag, is_news},
+    letter,
+    source::{Incoming, Note, Source},
+};
+use crate::inbox::Database;
+
+/// How often the lag is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// Between two tries of a database that is away, at first and at most.
+const AWAY_FIRST: Duration = Duration::from_millis(100);
+const AWAY_MAX: Duration = Duration::from_secs(5);
+/// Not to be reached.
+const NEVER: Duration = Duration::from_secs(86_400);
+
+pub(super) struct Engine<D, H> {
+    work: Arc<Work<D, H>>,
+    source: Source,
+    keys: Keys<Arc<Job>>,
+    running: JoinSet<Outcome>,
+    turns: HashMap<Id, (Key, Arc<Job>)>,
+    /// Lanes that have left, of which something is still at work.
+    leaving: Vec<(u64, std::sync::mpsc::Sender<()>)>,
+    away: Option<Away>,
+    lag: watch::Sender<Lag>,
+    lag_told: u64,
+}
+
+struct Away {
+    tries: u32,
+    until: Instant,
+}
+
+impl<D: Database, H: Handler<D>> Engine<D, H> {
+    pub(super) fn new(work: Work<D, H>, source: Source, lag: watch::Sender<Lag>) -> Self {
+        Self {
+            work: Arc::new(work),
+            source,
+            keys: Keys::new(),
+            running: JoinSet::new(),
+            turns: HashMap::new(),
+            leaving: Vec::new(),
+            away: None,
+            lag,
+            lag_told: 0,
+        }
+    }
+
+    /// Until `stop`, or until the source ends. Then what is at work has `shutdown_timeout` to finish.
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.keys.wake(Instant::now());
+            self.start();
+            let due = self.due();
+            tokio::select! {
+                // A handle that was dropped, and not stopped, stops it too.
+                _ = &mut stop => break,
+                incoming = self.source.incoming.recv() => match incoming {
+                    Some(incoming) => self.arrived(incoming),
+                    None => break,
+                },
+                Some(joined) = self.running.join_next_with_id() => self.finished(joined),
+                () = sleep_until(due) => {}
+                _ = look.tick() => self.look(),
+            }
+        }
+        self.finish().await;
+    }
+
+    fn due(&self) -> Instant {
+        let due = self.keys.next_due().unwrap_or_else(|| Instant::now() + NEVER);
+        match &self.away {
+            Some(away) if away.until > Instant::now() => due.min(away.until),
+            _ => due,
+        }
+    }
+
+    fn arrived(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::Message(message) if letter::is_own(&message, &self.work.group) => {
+                self.done(message.lane, message.position);
+            }
+            Incoming::Message(message) => {
+                let job = Job::new(message);
+                let key = (job.message.lane, job.key.clone());
+                self.keys.push(key, Arc::new(job));
+            }
+            Incoming::Revoked { lane, quiet } => {
+                self.keys.leave(lane);
+                self.leaving.push((lane, quiet));
+                self.let_go();
+            }
+        }
+    }
+
+    /// Whoever waits for a lane to be quiet is told by the end of its channel.
+    fn let_go(&mut self) {
+        let keys = &self.keys;
+        self.leaving.retain(|(lane, _)| keys.is_running(*lane));
+    }
+
+    /// While the database is away one attempt at a time finds out whether it is back.
+    fn start(&mut self) {
+        let room = match &self.away {
+            Some(away) if away.until > Instant::now() => 0,
+            Some(_) => 1,
+            None => self.work.options.concurrency.max(1),
+        };
+        while self.running.len() < room {
+            let Some(Turn {
+                key,
+                message: job,
+                failure,
+            }) = self.keys.take()
+            else {
+                return;
+            };
+            let (work, at_work) = (self.work.clone(), job.clone());
+            // A task of its own, so that its panic is its own.
+            let task = self
+                .running
+                .spawn(async move { work.attempt(&at_work, failure).await });
+            self.turns.insert(task.id(), (key, job));
+        }
+    }
+
+    fn finished(&mut self, joined: Result<(Id, Outcome), JoinError>) {
+        let (id, outcome) = match joined {
+            Ok(finished) => finished,
+            Err(error) => {
+                let id = error.id();
+                let error = match error.try_into_panic() {
+                    Ok(panic) => format!("the handler panicked: {}", panic_text(&*panic)),
+                    Err(_) => return,
+                };
+                let reject = false;
+                (id, Outcome::Failed { error, reject })
+            }
+        };
+        let Some((key, job)) = self.turns.remove(&id) else {
+            return;
+        };
+        if !matches!(outcome, Outcome::Away { .. }) && self.away.take().is_some() {
+            tracing::info!(group = self.work.group, "the database is back");
+        }
+        match outcome {
+            Outcome::Done => {
+                self.keys.done(&key);
+                self.done(job.message.lane, job.message.position);
+            }
+            Outcome::Away { error } => {
+                self.keys.again(&key);
+                self.database_away(&error);
+            }
+            Outcome::Failed { error, reject } => self.failed(&key, &job, error, reject),
+            Outcome::Unburied { error } => self.unburied(&key, &job, &error),
+        }
+        self.let_go();
+    }
+
+    fn done(&self, lane: u64, position: u64) {
+        // A source that has ended needs no word.
+        let _ = self.source.notes.send(Note::Done { lane, position });
+    }
+
+    fn database_away(&mut self, error: &str) {
+        let tries = self.away.as_ref().map_or(0, |away| away.tries) + 1;
+        if tries == 1 {
+            tracing::warn!(
+                group = self.work.group,
+                error,
+                "the database is away; events wait for it"
+            );
+        }
+        let delay = backoff::delay(tries, AWAY_FIRST, AWAY_MAX, u64::from(tries));
+        let until = Instant::now() + delay;
+        self.away = Some(Away { tries, until });
+    }
+
+    fn failed(&mut self, key: &Key, job: &Job, error: String, reject: bool) {
+        let options = &self.work.options;
+        let before = self.keys.failure(key);
+        let attempts = before.map_or(0, |failure| failure.attempts) + 1;
+        let since = before.map_or_else(Instant::now, |failure| failure.since);
+        let doom = match &job.received {
+            Err(_) => Some(letter::NO_EVENT),
+            Ok(_) if reject => Some(letter::REJECTED),
+            Ok(_) if attempts >= options.attempts_max => Some(letter::EXHAUSTED),
+            Ok(_) => None,
+        };
+        let id = job.received.as_ref().map(|received| received.id).ok();
+        tracing::warn!(
+            group = self.work.group,
+            topic = job.message.topic,
+            position = job.message.position,
+            event = id.map(tracing::field::display),
+            attempt = attempts,
+            error,
+            "{}",
+            if doom.is_some() {
+                "the event becomes a dead letter"
+            } else {
+                "the event failed; its key waits"
+            },
+        );
+        let delay = match doom {
+            Some(_) => Duration::ZERO,
+            None => backoff::delay(attempts, options.backoff_base, options.backoff_max, seed(job)),
+        };
+        let failure = Failure {
+            attempts,
+            since,
+            error,
+            doom,
+        };
+        self.keys.failed(key, failure, Instant::now() + delay);
+    }
+
+    /// It is still dead, and its key waits until the letter is there.
+    fn unburied(&mut self, key: &Key, job: &Job, error: &str) {
+        let options = &self.work.options;
+        let topic = options.dead_letters.topic(&job.message.topic);
+        tracing::error!(
+            group = self.work.group,
+            topic,
+            error,
+            "a dead letter can't be published; its key waits"
+        );
+        if let Some(failure) = self.keys.failure(key).cloned() {
+            let tries = u32::try_from(failure.since.elapsed().as_secs() / 4).unwrap_or(u32::MAX) + 1;
+            let delay = backoff::delay(tries, options.backoff_base, options.backoff_max, seed(job));
+            self.keys.failed(key, failure, Instant::now() + delay);
+        }
+    }
+
+    fn look(&mut self) {
+        let oldest = self.keys.oldest_failure();
+        let lag = Lag {
+            waiting: *self.source.waiting.borrow(),
+            held: self.keys.held(),
+            in_flight: self.running.len(),
+            failing: self.keys.failing(),
+            oldest_failing: oldest.map(|(job, failure)| Failing {
+                event_id: job.received.as_ref().map(|received| received.id).ok(),
+                key: job.key.to_string(),
+                attempts: failure.attempts,
+                since: failure.since.elapsed(),
+                error: failure.error.clone(),
+            }),
+            database_away: self.away.is_some(),
+        };
+        let total = lag.total();
+        if is_news(self.lag_told, total) {
+            tracing::info!(
+                group = self.work.group,
+                lag = total,
+                held = lag.held,
+                "the lag changed"
+            );
+            self.lag_told = total;
+        }
+        self.lag.send_replace(lag);
+    }
+
+    /// Nothing new begins; what is at work may finish; what was done is acknowledged and the rest given back.
+    async fn finish(mut self) {
+        self.keys.leave_all();
+        let end = Instant::now() + self.work.options.shutdown_timeout;
+        while !self.running.is_empty() {
+            tokio::select! {
+                Some(joined) = self.running.join_next_with_id() => self.finished(joined),
+                () = sleep_until(end) => {
+                    tracing::warn!(
+                        group = self.work.group,
+                        handlers = self.running.len(),
+                        "handlers did not finish in time: what they did is rolled back and delivered again"
+                    );
+                    break;
+                }
+            }
+        }
+        self.running.shutdown().await;
+        let (closed, closing) = oneshot::channel();
+        if self.source.notes.send(Note::Close { closed }).is_ok() {
+            let _ = closing.await;
+        }
+    }
+}
+
+/// Scatters the retries of different events.
+fn seed(job: &Job) -> u64 {
+    job.message
+        .position
+        .wrapping_mul(31)
+        .wrapping_add(job.message.lane)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a word")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+//! A broker and a database in memory.
+
+use std::{
+    collections::HashSet,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc as threads,
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use uuid::Uuid;
+
+use crate::{
+    consume::{
+        Context, Handler, HandlerError, Lag, Options, Received,
+        attempt::Work,
+        engine::Engine,
+        letter::Letter,
+        message::Message,
+        source::{Incoming, Letters, Note, Source},
+    },
+    inbox::{Database, Inbox, InboxError, Seen, Sighting, Transaction},
+};
+
+#[derive(Clone, Default)]
+struct Memory {
+    tables: Arc<Mutex<Tables>>,
+}
+
+#[derive(Default)]
+struct Tables {
+    processed: HashSet<Uuid>,
+    effects: Vec<String>,
+    away: bool,
+    begins: usize,
+    commits_take: Duration,
+}
+
+#[derive(Default)]
+struct Open {
+    tables: Arc<Mutex<Tables>>,
+    remembered: Option<Uuid>,
+    effects: Vec<String>,
+}
+
+impl Memory {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap()
+    }
+
+    fn there(&self) -> Result<(), InboxError> {
+        match self.tables().away {
+            true => Err(InboxError::Database("away".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Transaction for Open {
+    async fn remember(&mut self, _: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
+        if self.tables.lock().unwrap().processed.contains(&sighting.event_id) {
+            return Ok(Seen::Before);
+        }
+        self.remembered = Some(sighting.event_id);
+        Ok(Seen::First)
+    }
+}
+
+impl Database for Memory {
+    type Transaction = Open;
+
+    async fn begin(&self) -> Result<Open, InboxError> {
+        self.tables().begins += 1;
+        self.there()?;
+        Ok(Open {
+            tables: self.tables.clone(),
+            ..Open::default()
+        })
+    }
+
+    async fn commit(&self, tx: Open) -> Result<(), InboxError> {
+        let takes = self.tables().commits_take;
+        sleep(takes).await;
+        self.there()?;
+        let mut tables = self.tables();
+        tables.processed.extend(tx.remembered);
+        tables.effects.extend(tx.effects);
+        Ok(())
+    }
+
+    async fn migrate(&self, _: &Inbox) -> Result<(), InboxError> {
+        Ok(())
+    }
+
+    async fn check(&self, _: &Inbox) -> Result<(), InboxError> {
+        self.there()
+    }
+
+    async fn forget_some(&self, _: &Inbox, _: &str, _: Duration) -> Result<u64, InboxError> {
+        Ok(0)
+    }
+
+    fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
+        error.to_string().contains("away")
+    }
+}
+
+/// What a handler is called with.
+pub(super) struct Call {
+    pub(super) position: u64,
+    pub(super) attempt: u32,
+}
+
+struct Scripted<F> {
+    script: F,
+    calls: Arc<AtomicUsize>,
+}
+
+impl<F, R> Handler<Memory> for Scripted<F>
+where
+    F: Fn(Call) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), HandlerError>> + Send,
+{
+    /// The effect first: what fails after it must leave nothing.
+    async fn handle(&self, _: &Received, context: &Context, tx: &mut Open) -> Result<(), HandlerError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        tx.effects.push(format!("{}{}", context.key, context.position));
+        let call = Call {
+            position: context.position,
+            attempt: context.attempt,
+        };
+        (self.script)(call).await
+    }
+}
+
+#[derive(Default)]
+struct Letterbox {
+    letters: Mutex<Vec<Letter>>,
+    away: AtomicBool,
+}
+
+impl Letters for Letterbox {
+    fn publish(&self, letter: Letter) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async move {
+            if self.away.load(Ordering::SeqCst) {
+                return Err("no such topic".to_owned());
+            }
+            self.letters.lock().unwrap().push(letter);
+            Ok(())
+        })
+    }
+}
+
+pub(super) struct Stage {
+    memory: Memory,
+    letters: Arc<Letterbox>,
+    pub(super) calls: Arc<AtomicUsize>,
+    incoming: mpsc::UnboundedSender<Incoming>,
+    notes: mpsc::UnboundedReceiver<Note>,
+    acknowledged: Vec<u64>,
+    closed: bool,
+    lag: watch::Receiver<Lag>,
+    stop: Option<oneshot::Sender<()>>,
+    engine: Option<JoinHandle<()>>,
+}
+
+impl Stage {
+    pub(super) fn open<F, R>(change: impl FnOnce(&mut Options), script: F) -> Self
+    where
+        F: Fn(Call) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        let mut options = Options::default();
+        change(&mut options);
+        let memory = Memory::default();
+        let letters = Arc::new(Letterbox::default());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let work = Work {
+            group: "group".to_owned(),
+            database: memory.clone(),
+            inbox: Inbox::default(),
+            handler: Scripted {
+                script,
+                calls: calls.clone(),
+            },
+            options,
+            letters: letters.clone(),
+        };
+        let (incoming, receiver) = mpsc::unbounded_channel();
+        let (notes_sender, notes) = mpsc::unbounded_channel();
+        let (_, waiting) = watch::channel(None);
+        let source = Source {
+            incoming: receiver,
+            notes: notes_sender,
+            letters: letters.clone(),
+            waiting,
+        };
+        let (lag_sender, lag) = watch::channel(Lag::default());
+        let (stop, stopped) = oneshot::channel();
+        let engine = tokio::spawn(Engine::new(work, source, lag_sender).run(stopped));
+        Self {
+            memory,
+            letters,
+            calls,
+            incoming,
+            notes,
+            acknowledged: Vec::new(),
+            closed: false,
+            lag,
+            stop: Some(stop),
+            engine: Some(engine),
+        }
+    }
+
+    pub(super) fn send(&self, message: Message) {
+        self.incoming.send(Incoming::Message(message)).ok().unwrap();
+    }
+
+    pub(super) fn revoke(&self, lane: u64) -> threads::Receiver<()> {
+        let (quiet, waiting) = threads::channel();
+        self.incoming
+            .send(Incoming::Revoked { lane, quiet })
+            .ok()
+            .unwrap();
+        waiting
+    }
+
+    /// Waits until so many more were acknowledged.
+    pub(super) async fn done(&mut self, count: usize) {
+        let wanted = self.acknowledged.len() + count;
+        let waiting = async {
+            while self.acknowledged.len() < wanted {
+                let note = self.notes.recv().await.unwrap();
+                self.noted(note);
+            }
+        };
+        timeout(Duration::from_secs(3_600), waiting).await.unwrap();
+    }
+
+    fn noted(&mut self, note: Note) {
+        match note {
+            Note::Done { position, .. } => self.acknowledged.push(position),
+            Note::Close { closed } => {
+                self.closed = true;
+                drop(closed);
+            }
+            Note::Opened { .. } => {}
+        }
+    }
+
+    pub(super) async fn stop(&mut self) {
+        drop(self.stop.take());
+        let engine = self.engine.take().unwrap();
+        while let Some(note) = self.notes.recv().await {
+            self.noted(note);
+        }
+        engine.await.unwrap();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(super) fn acknowledged(&mut self) -> Vec<u64> {
+        while let Ok(note) = self.notes.try_recv() {
+            self.noted(note);
+        }
+        self.acknowledged.clone()
+    }
+
+    pub(super) fn effects(&self) -> Vec<String> {
+        self.memory.tables().effects.clone()
+    }
+
+    pub(super) fn processed(&self, position: u64) -> bool {
+        self.memory.tables().processed.contains(&id(position))
+    }
+
+    pub(super) fn letters(&self) -> Vec<Letter> {
+        self.letters.letters.lock().unwrap().clone()
+    }
+
+    pub(super) fn letters_away(&self, away: bool) {
+        self.letters.away.store(away, Ordering::SeqCst);
+    }
+
+    pub(super) fn database_away(&self, away: bool) {
+        self.memory.tables().away = away;
+    }
+
+    pub(super) fn begins(&self) -> usize {
+        self.memory.tables().begins
+    }
+
+    pub(super) fn commits_take(&self, time: Duration) {
+        self.memory.tables().commits_take = time;
+    }
+
+    pub(super) fn lag(&self) -> Lag {
+        self.lag.borrow().clone()
+    }
+}
+
+fn id(position: u64) -> Uuid {
+    Uuid::from_u128(u128::from(position) + 1)
+}
+
+pub(super) fn event(position: u64, key: &str) -> Message {
+    let header = |name: &str, text: &str| (name.to_owned(), Bytes::from(text.to_owned()));
+    Message {
+        headers: vec![
+            header("Pillarbox-Id", &id(position).to_string()),
+            header("Pillarbox-Event-Type", "Changed"),
+            header("Pillarbox-Aggregate-Id", key),
+            header("Pillarbox-Key", key),
+        ],
+        ..not_an_event(position)
+    }
+}
+
+pub(super) fn not_an_event(position: u64) -> Message {
+    Message {
+        lane: 0,
+        position,
+        topic: "things".to_owned(),
+        partition: None,
+        key: None,
+        headers: Vec::new(),
+        body: Bytes::from_static(b"{}"),
+        room: None,
+    }
+}

@@ -1,0 +1,123 @@
+//! What an application writes: a handler, and how it says that something went wrong.
+
+use std::{error::Error, fmt, pin::Pin};
+
+use super::{received::Received, trace::Trace};
+use crate::{event::Event, inbox::Database};
+
+/// Applies events. Called once for each, in order per key, several keys at a time; and again when it failed.
+///
+/// Everything that is written through `tx` is committed together with the memory that the event was processed. What happens
+/// elsewhere (a mail, a call of another service) can happen again: the process may die before the commit.
+pub trait Handler<D: Database>: Send + Sync + 'static {
+    fn handle(
+        &self,
+        event: &Received,
+        context: &Context,
+        tx: &mut D::Transaction,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// What a handler that is a closure returns: `Box::pin(async move { … })`.
+pub type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
+
+/// A closure as a handler: see [`Consumer::run_fn`](super::Consumer::run_fn).
+pub(super) struct FromFn<F>(pub(super) F);
+
+impl<D, F> Handler<D> for FromFn<F>
+where
+    D: Database,
+    F: for<'a> Fn(&'a Received, &'a Context, &'a mut D::Transaction) -> Handling<'a> + Send + Sync + 'static,
+{
+    async fn handle(
+        &self,
+        event: &Received,
+        context: &Context,
+        tx: &mut D::Transaction,
+    ) -> Result<(), HandlerError> {
+        (self.0)(event, context, tx).await
+    }
+}
+
+/// Where an event comes from, and which try this is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Context {
+    pub group: String,
+    /// The topic or subject that it was received from.
+    pub topic: String,
+    /// The unit of order.
+    pub key: String,
+    /// 1 at the first try.
+    pub attempt: u32,
+    /// Kafka's.
+    pub partition: Option<i32>,
+    /// The offset in the partition, or the sequence in the stream.
+    pub position: u64,
+    /// The trace and the correlation id that the event came with.
+    pub trace: Trace,
+}
+
+impl Context {
+    /// A new event as a consequence of this one: it carries the trace and the correlation id on, where it has none of its own.
+    pub fn follow(&self, event: Event) -> Event {
+        self.trace.follow(event)
+    }
+}
+
+/// Why an event could not be applied. Any error becomes one that is tried again (`?` does it).
+pub struct HandlerError {
+    pub(super) reject: bool,
+    pub(super) cause: Box<dyn Error + Send + Sync>,
+}
+
+impl HandlerError {
+    /// It may succeed later: tried again after a while, as often as the consumer's options say.
+    pub fn retry(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            reject: false,
+            cause: cause.into(),
+        }
+    }
+
+    /// It never will: a dead letter at once.
+    pub fn reject(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            reject: true,
+            cause: cause.into(),
+        }
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for HandlerError {
+    fn from(cause: E) -> Self {
+        Self::retry(cause)
+    }
+}
+
+impl fmt::Debug for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.reject { "reject" } else { "retry" };
+        write!(f, "{kind}: {}", told(&*self.cause))
+    }
+}
+
+/// An error with its causes, on one line, of a length that a header can carry.
+pub(super) fn told(error: &(dyn Error + 'static)) -> String {
+    const CHARACTERS_MAX: usize = 500;
+    const CAUSES_MAX: usize = 8;
+    let mut text = String::new();
+    for error in std::iter::successors(Some(error), |error| (**error).source()).take(CAUSES_MAX) {
+        let part = error.to_string();
+        // Some errors tell their cause themselves.
+        if !text.contains(&part) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text.push_str(separator);
+            text.push_str(&part);
+        }
+    }
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(CHARACTERS_MAX)
+        .collect()
+}

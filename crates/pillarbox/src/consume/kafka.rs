@@ -1,0 +1,134 @@
+//! Kafka: a member of a consumer group, whose offsets are committed as far as everything below them is done.
+//!
+//! [`member`] polls in a thread of its own, because a rebalance is told from within a poll and has to be waited for there:
+//! a partition that is taken away stops, what is at work in it finishes, and its offset is committed before another member
+//! gets it. [`floor`] knows how far a partition is done without a gap; when one key fails, others of its partition go on
+//! above it, and only their offsets wait. Partitions are paused while there is no room in memory.
+//!
+//! Members share the partitions. One that does not know yet that it lost a partition can do no harm: see the
+//! [engine](super::engine).
+
+mod floor;
+mod letters;
+mod member;
+mod rebalance;
+
+use std::{sync::Arc, time::Duration};
+
+use rdkafka::{
+    ClientConfig,
+    consumer::{BaseConsumer, Consumer},
+    error::KafkaError,
+};
+use tokio::sync::{mpsc, watch};
+
+use self::{letters::KafkaLetters, member::Member, rebalance::Group};
+use super::{ConsumeError, Options, message::Rooms, source::Source};
+
+/// How long the brokers may take to say which topics there are.
+const METADATA_PATIENCE: Duration = Duration::from_secs(15);
+/// The longest that a rebalance waits for handlers at work.
+const REVOKE_PATIENCE_MAX: Duration = Duration::from_secs(20);
+
+/// Topics of Kafka to consume.
+#[derive(Debug, Clone)]
+pub struct Kafka {
+    config: ClientConfig,
+    topics: Vec<String>,
+}
+
+impl Kafka {
+    /// `config` says where the brokers are (`bootstrap.servers`) and how to connect to them; what belongs to consuming is set
+    /// here. A new group starts at the beginning unless `auto.offset.reset` says otherwise. With a `group.instance.id` a member
+    /// that is started again soon gets its partitions back at once.
+    pub fn new<T: Into<String>>(config: ClientConfig, topics: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            config,
+            topics: topics.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    pub(super) async fn open(
+        self,
+        group: &str,
+        options: &Options,
+        rooms: Rooms,
+    ) -> Result<Source, ConsumeError> {
+        let (incoming_sender, incoming) = mpsc::unbounded_channel();
+        let (notes, notes_receiver) = mpsc::unbounded_channel();
+        let (waiting_sender, waiting) = watch::channel(None);
+        let letters = KafkaLetters::new(&self.config).map_err(|error| self.refused(&error))?;
+        let patience = options.handler_timeout.min(REVOKE_PATIENCE_MAX);
+        let context = Group::new(incoming_sender.clone(), notes_receiver, waiting_sender, patience);
+        let consumer: BaseConsumer<Group> = self
+            .consumer(group)
+            .create_with_context(context)
+            .map_err(|error| self.refused(&error))?;
+        let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
+        consumer
+            .subscribe(&topics)
+            .map_err(|error| self.refused(&error))?;
+        let asked = self.clone();
+        let dead_letters = options.dead_letters.clone();
+        let consumer = tokio::task::spawn_blocking(move || {
+            for topic in &asked.topics {
+                if !exists(&consumer, topic).map_err(|error| asked.refused(&error))? {
+                    return Err(asked.refused(&format!("there is no topic {topic}")));
+                }
+                let dead = dead_letters.topic(topic);
+                if !exists(&consumer, &dead).unwrap_or(true) {
+                    tracing::warn!(topic = dead, "there is no topic for dead letters: make it");
+                }
+            }
+            Ok(consumer)
+        });
+        let consumer = consumer.await.map_err(|error| self.refused(&error))??;
+        let member = Member::new(consumer, rooms, incoming_sender);
+        std::thread::Builder::new()
+            .name(format!("consume-{group}"))
+            .spawn(move || member.run())
+            .map_err(|error| self.refused(&error))?;
+        Ok(Source {
+            incoming,
+            notes,
+            letters: Arc::new(letters),
+            waiting,
+        })
+    }
+
+    fn consumer(&self, group: &str) -> ClientConfig {
+        let mut config = self.config.clone();
+        let defaults = [
+            ("auto.offset.reset", "earliest"),
+            ("partition.assignment.strategy", "cooperative-sticky"),
+            ("session.timeout.ms", "10000"),
+            // What the client keeps in memory before anybody asks for it.
+            ("queued.max.messages.kbytes", "16384"),
+            ("statistics.interval.ms", "5000"),
+        ];
+        for (name, value) in defaults {
+            if config.get(name).is_none() {
+                config.set(name, value);
+            }
+        }
+        config
+            .set("group.id", group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("isolation.level", "read_committed");
+        config
+    }
+
+    fn refused(&self, why: &dyn std::fmt::Display) -> ConsumeError {
+        ConsumeError::Broker {
+            what: format!("Kafka's topics {} can't be consumed", self.topics.join(", ")),
+            why: why.to_string(),
+        }
+    }
+}
+
+fn exists(consumer: &BaseConsumer<Group>, topic: &str) -> Result<bool, KafkaError> {
+    let metadata = consumer.fetch_metadata(Some(topic), METADATA_PATIENCE)?;
+    let known = metadata.topics().iter().find(|known| known.name() == topic);
+    Ok(known.is_some_and(|known| !known.partitions().is_empty()))
+}

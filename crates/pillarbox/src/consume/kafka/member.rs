@@ -1,0 +1,192 @@
+//! The thread that polls.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rdkafka::{
+    Message as _,
+    consumer::{BaseConsumer, CommitMode, Consumer},
+    error::KafkaError,
+    message::{BorrowedMessage, Headers},
+};
+use tokio::sync::mpsc;
+
+use super::rebalance::Group;
+use crate::consume::{
+    message::{Message, Rooms},
+    source::Incoming,
+};
+
+/// How long a poll waits for a message: what was done meanwhile waits as long.
+const POLL: Duration = Duration::from_millis(50);
+/// While there is no room.
+const POLL_FULL: Duration = Duration::from_millis(5);
+const COMMIT_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) struct Member {
+    consumer: BaseConsumer<Group>,
+    rooms: Rooms,
+    incoming: mpsc::UnboundedSender<Incoming>,
+    /// Read, and there is no room for it.
+    stalled: Option<Message>,
+    committed_at: Instant,
+}
+
+impl Member {
+    pub(super) fn new(
+        consumer: BaseConsumer<Group>,
+        rooms: Rooms,
+        incoming: mpsc::UnboundedSender<Incoming>,
+    ) -> Self {
+        Self {
+            consumer,
+            rooms,
+            incoming,
+            stalled: None,
+            committed_at: Instant::now(),
+        }
+    }
+
+    /// Until the engine is through, or the brokers want nothing more of this member.
+    pub(super) fn run(mut self) {
+        loop {
+            let mut books = self.consumer.context().books();
+            books.read_notes();
+            let over = books.over;
+            drop(books);
+            if over {
+                break;
+            }
+            self.commit(CommitMode::Async);
+            self.unstall();
+            let patience = if self.stalled.is_some() { POLL_FULL } else { POLL };
+            let message = match self.consumer.poll(patience) {
+                None => continue,
+                Some(Ok(message)) => taken(&message),
+                Some(Err(KafkaError::MessageConsumptionFatal(error))) => {
+                    tracing::error!(%error, "Kafka wants nothing more of this member; the consumer ends");
+                    break;
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "Kafka");
+                    continue;
+                }
+            };
+            self.arrived(message);
+        }
+        self.close();
+    }
+
+    fn arrived(&mut self, mut message: Message) {
+        let partition = message.partition.unwrap_or_default();
+        let opened = self
+            .consumer
+            .context()
+            .books()
+            .opened(&message.topic, partition, message.position);
+        let Some(lane) = opened else { return };
+        message.lane = lane;
+        match self.rooms.try_take(message.bytes()) {
+            Some(room) => message.room = Some(room),
+            // What comes although everything is paused is of a partition that came meanwhile.
+            None if self.stalled.is_none() => {
+                self.stalled = Some(message);
+                self.pause();
+                return;
+            }
+            None => self.pause(),
+        }
+        self.hand_on(message);
+    }
+
+    fn hand_on(&self, message: Message) {
+        // An engine that is gone has closed its notes too: the loop ends.
+        let _ = self.incoming.send(Incoming::Message(message));
+    }
+
+    fn pause(&self) {
+        let paused = self
+            .consumer
+            .assignment()
+            .and_then(|all| self.consumer.pause(&all));
+        if let Err(error) = paused {
+            tracing::debug!(%error, "partitions could not be paused");
+        }
+    }
+
+    /// Goes on when half of the room is free: what the client has fetched is lost by a pause.
+    fn unstall(&mut self) {
+        let Some(mut message) = self.stalled.take() else {
+            return;
+        };
+        if !self.consumer.context().books().has(message.lane) {
+            self.resume();
+            return;
+        }
+        let room = match self.rooms.is_half_free() {
+            true => self.rooms.try_take(message.bytes()),
+            false => None,
+        };
+        if room.is_none() {
+            self.stalled = Some(message);
+            return;
+        }
+        message.room = room;
+        self.hand_on(message);
+        self.resume();
+    }
+
+    fn resume(&self) {
+        let resumed = self
+            .consumer
+            .assignment()
+            .and_then(|all| self.consumer.resume(&all));
+        if let Err(error) = resumed {
+            tracing::warn!(%error, "partitions could not be resumed");
+        }
+    }
+
+    fn commit(&mut self, mode: CommitMode) {
+        if matches!(mode, CommitMode::Async) && self.committed_at.elapsed() < COMMIT_EVERY {
+            return;
+        }
+        self.committed_at = Instant::now();
+        let done = self.consumer.context().books().to_commit(None);
+        if done.count() > 0
+            && let Err(error) = self.consumer.commit(&done, mode)
+        {
+            tracing::debug!(%error, "offsets could not be committed");
+        }
+    }
+
+    /// The offsets, and then the group is left.
+    fn close(mut self) {
+        self.commit(CommitMode::Sync);
+        let closed = self.consumer.context().books().closed.take();
+        let Self {
+            consumer, incoming, ..
+        } = self;
+        // Leaving revokes, and nobody is there to answer.
+        drop(incoming);
+        drop(consumer);
+        drop(closed);
+    }
+}
+
+fn taken(message: &BorrowedMessage<'_>) -> Message {
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    let headers = headers.map(|header| {
+        let text = Bytes::copy_from_slice(header.value.unwrap_or_default());
+        (header.key.to_owned(), text)
+    });
+    Message {
+        lane: 0,
+        position: u64::try_from(message.offset()).unwrap_or_default(),
+        topic: message.topic().to_owned(),
+        partition: Some(message.partition()),
+        key: message.key().map(Bytes::copy_from_slice),
+        headers: headers.collect(),
+        body: Bytes::copy_from_slice(message.payload().unwrap_or_default()),
+        room: None,
+    }
+}

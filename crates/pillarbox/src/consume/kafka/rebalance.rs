@@ -1,0 +1,236 @@
+//! What a member knows of its partitions, and what happens when they come and go.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError, mpsc as threads},
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientContext, Offset, Statistics, TopicPartitionList,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
+    error::{KafkaError, KafkaResult},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::floor::Floor;
+use crate::consume::source::{Incoming, Note};
+
+pub(super) struct Group {
+    books: Mutex<Books>,
+    incoming: mpsc::UnboundedSender<Incoming>,
+    waiting: watch::Sender<Option<u64>>,
+    /// How long a partition that leaves is waited for.
+    patience: Duration,
+}
+
+/// A partition for as long as it is assigned.
+struct Lane {
+    topic: String,
+    partition: i32,
+    floor: Floor,
+    committed: Option<u64>,
+    /// Behind the last message at the broker, as of the last statistics.
+    broker_end: Option<u64>,
+}
+
+pub(super) struct Books {
+    lanes: HashMap<u64, Lane>,
+    assigned: HashMap<(String, i32), u64>,
+    lane_last: u64,
+    notes: mpsc::UnboundedReceiver<Note>,
+    /// Nobody needs this member any more.
+    pub(super) over: bool,
+    pub(super) closed: Option<oneshot::Sender<()>>,
+}
+
+impl Books {
+    /// The lane of a message, which is open from now on.
+    pub(super) fn opened(&mut self, topic: &str, partition: i32, offset: u64) -> Option<u64> {
+        let lane = *self.assigned.get(&(topic.to_owned(), partition))?;
+        self.lanes.get_mut(&lane)?.floor.opened(offset);
+        Some(lane)
+    }
+
+    /// Whether this lane is still ours.
+    pub(super) fn has(&self, lane: u64) -> bool {
+        self.lanes.contains_key(&lane)
+    }
+
+    /// Takes down what the engine has done.
+    pub(super) fn read_notes(&mut self) {
+        loop {
+            match self.notes.try_recv() {
+                Ok(Note::Done { lane, position }) => {
+                    if let Some(lane) = self.lanes.get_mut(&lane) {
+                        lane.floor.done(position);
+                    }
+                }
+                Ok(Note::Close { closed }) => {
+                    self.closed = Some(closed);
+                    self.over = true;
+                }
+                Ok(Note::Opened { .. }) => {}
+                Err(mpsc::error::TryRecvError::Empty) => return,
+                Err(mpsc::error::TryRecvError::Disconnected) => {
+                    self.over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The floors that moved since they were last asked for.
+    pub(super) fn to_commit(&mut self, only: Option<&[u64]>) -> TopicPartitionList {
+        let mut list = TopicPartitionList::new();
+        for (id, lane) in &mut self.lanes {
+            let floor = lane.floor.get();
+            if floor == lane.committed || only.is_some_and(|only| !only.contains(id)) {
+                continue;
+            }
+            let Some(offset) = floor.and_then(|floor| i64::try_from(floor).ok()) else {
+                continue;
+            };
+            if list
+                .add_partition_offset(&lane.topic, lane.partition, Offset::Offset(offset))
+                .is_ok()
+            {
+                lane.committed = floor;
+            }
+        }
+        list
+    }
+
+    fn assign(&mut self, partitions: &TopicPartitionList) {
+        for partition in partitions.elements() {
+            self.lane_last += 1;
+            let lane = Lane {
+                topic: partition.topic().to_owned(),
+                partition: partition.partition(),
+                floor: Floor::default(),
+                committed: None,
+                broker_end: None,
+            };
+            self.assigned
+                .insert((lane.topic.clone(), lane.partition), self.lane_last);
+            self.lanes.insert(self.lane_last, lane);
+        }
+    }
+
+    fn waiting(&self) -> Option<u64> {
+        let waiting = |lane: &Lane| {
+            let end = lane.broker_end?;
+            Some(end.saturating_sub(lane.floor.end()?))
+        };
+        self.lanes
+            .values()
+            .filter_map(waiting)
+            .reduce(|sum, more| sum.saturating_add(more))
+    }
+}
+
+impl Group {
+    pub(super) fn new(
+        incoming: mpsc::UnboundedSender<Incoming>,
+        notes: mpsc::UnboundedReceiver<Note>,
+        waiting: watch::Sender<Option<u64>>,
+        patience: Duration,
+    ) -> Self {
+        let books = Books {
+            lanes: HashMap::new(),
+            assigned: HashMap::new(),
+            lane_last: 0,
+            notes,
+            over: false,
+            closed: None,
+        };
+        Self {
+            books: Mutex::new(books),
+            incoming,
+            waiting,
+            patience,
+        }
+    }
+
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing new of these partitions begins, what is at work finishes, and what was done is committed.
+    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) {
+        // The engine is through, and everything is committed.
+        if self.books().over {
+            return;
+        }
+        let mut leaving = Vec::new();
+        for partition in partitions.elements() {
+            let place = (partition.topic().to_owned(), partition.partition());
+            leaving.extend(self.books().assigned.remove(&place));
+        }
+        let quiet: Vec<threads::Receiver<()>> = leaving.iter().filter_map(|lane| self.tell(*lane)).collect();
+        let end = Instant::now() + self.patience;
+        for quiet in quiet {
+            // An end of the channel, and not a word, says that it is quiet.
+            let waited = quiet.recv_timeout(end.saturating_duration_since(Instant::now()));
+            if waited == Err(threads::RecvTimeoutError::Timeout) {
+                tracing::warn!("a partition is given up while a handler is at work in it");
+            }
+        }
+        let mut books = self.books();
+        books.read_notes();
+        let done = books.to_commit(Some(&leaving));
+        books.lanes.retain(|lane, _| !leaving.contains(lane));
+        drop(books);
+        if done.count() > 0
+            && !consumer.assignment_lost()
+            && let Err(error) = consumer.commit(&done, CommitMode::Sync)
+        {
+            tracing::debug!(%error, "offsets of partitions that left could not be committed");
+        }
+    }
+
+    fn tell(&self, lane: u64) -> Option<threads::Receiver<()>> {
+        let (quiet, waiting) = threads::channel();
+        self.incoming.send(Incoming::Revoked { lane, quiet }).ok()?;
+        Some(waiting)
+    }
+}
+
+impl ClientContext for Group {
+    fn stats(&self, statistics: Statistics) {
+        let mut books = self.books();
+        for lane in books.lanes.values_mut() {
+            let topic = statistics.topics.get(&lane.topic);
+            let partition = topic.and_then(|topic| topic.partitions.get(&lane.partition));
+            lane.broker_end = partition.and_then(|partition| u64::try_from(partition.ls_offset).ok());
+        }
+        self.waiting.send_replace(books.waiting());
+    }
+
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(facility, message, "Kafka's client says");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, reason, "Kafka");
+    }
+}
+
+impl ConsumerContext for Group {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        match rebalance {
+            Rebalance::Assign(partitions) => self.books().assign(partitions),
+            Rebalance::Revoke(partitions) => self.revoke(consumer, partitions),
+            Rebalance::Error(error) => tracing::warn!(%error, "Kafka's rebalance failed"),
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
+        if let Err(error) = result {
+            tracing::debug!(%error, "offsets could not be committed; they will be with the next ones");
+            let mut books = self.books();
+            books.lanes.values_mut().for_each(|lane| lane.committed = None);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! How far behind a consumer is.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// How a consumer stands. See [`Running::lag`](super::Running::lag).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lag {
+    /// Events at the broker that this consumer has not taken yet, where that is known.
+    pub waiting: Option<u64>,
+    /// Events in memory: at work, or waiting for their turn.
+    pub held: usize,
+    /// Of these, handlers at work.
+    pub in_flight: usize,
+    /// Keys that wait because their first event failed.
+    pub failing: usize,
+    /// Of the failing events, that which has failed for the longest.
+    pub oldest_failing: Option<Failing>,
+    /// The database does not answer: nothing goes on, and nothing is blamed for it.
+    pub database_away: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failing {
+    pub event_id: Option<Uuid>,
+    pub key: String,
+    pub attempts: u32,
+    pub since: Duration,
+    pub error: String,
+}
+
+impl Lag {
+    /// Everything that is not through yet, as far as it is known.
+    pub fn total(&self) -> u64 {
+        self.waiting.unwrap_or(0) + self.held as u64
+    }
+}
+
+/// Whether the lag changed so much that a log should say it: it doubled, or halved, and is or was large.
+pub(super) fn is_news(told: u64, now: u64) -> bool {
+    const LARGE: u64 = 1_000;
+    let (less, more) = (told.min(now), told.max(now));
+    more >= LARGE && more >= less.saturating_mul(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lag_is_news_when_it_changed_a_lot() {
+        assert!(is_news(0, 1_000) && is_news(5_000, 10_000) && is_news(10_000, 4_000));
+        assert!(!is_news(0, 900) && !is_news(5_000, 9_000) && !is_news(0, 0));
+    }
+}

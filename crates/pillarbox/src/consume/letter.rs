@@ -1,0 +1,102 @@
+//! A dead letter: the message as it was, and why it could not be processed.
+
+use bytes::Bytes;
+
+use super::message::Message;
+
+pub(crate) const REASON: &str = "Pillarbox-Dead-Reason";
+pub(crate) const ERROR: &str = "Pillarbox-Dead-Error";
+pub(crate) const ATTEMPTS: &str = "Pillarbox-Dead-Attempts";
+pub(crate) const GROUP: &str = "Pillarbox-Dead-Group";
+pub(crate) const TOPIC: &str = "Pillarbox-Dead-Topic";
+const ID: &str = "Pillarbox-Id";
+
+/// Rejected by the handler.
+pub(crate) const REJECTED: &str = "permanent_failure";
+pub(crate) const EXHAUSTED: &str = "max_retries_exceeded";
+pub(crate) const NO_EVENT: &str = "poison_message";
+
+/// Where letters go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum DeadLetters {
+    /// Beside the topic: `<topic>.dead`.
+    #[default]
+    Beside,
+    /// All to this topic.
+    To(String),
+}
+
+impl DeadLetters {
+    pub(crate) fn topic(&self, of: &str) -> String {
+        match self {
+            Self::Beside => format!("{of}.dead"),
+            Self::To(topic) => topic.clone(),
+        }
+    }
+}
+
+/// A message on its way to the dead letters.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter {
+    pub(crate) topic: String,
+    /// The same at every attempt to publish it.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code))]
+    pub(crate) id: String,
+    #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
+    pub(crate) key: Option<Bytes>,
+    pub(crate) headers: Vec<(String, Bytes)>,
+    pub(crate) body: Bytes,
+}
+
+/// Why a message is dead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cause<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) reason: &'static str,
+    pub(crate) error: &'a str,
+    pub(crate) attempts: u32,
+}
+
+impl Letter {
+    /// `event_id`: of what is an event.
+    pub(crate) fn new(message: &Message, topic: String, event_id: Option<&str>, cause: Cause<'_>) -> Self {
+        // The server obeys those of NATS, and a letter that died before has old news.
+        let mut headers: Vec<(String, Bytes)> = message
+            .headers
+            .iter()
+            .filter(|(name, _)| {
+                let name = name.to_ascii_lowercase();
+                !name.starts_with("nats-") && !name.starts_with("pillarbox-dead-")
+            })
+            .cloned()
+            .collect();
+        let mut add = |name: &str, text: String| headers.push((name.to_owned(), Bytes::from(text)));
+        // Where the broker's own header was the only one that told it.
+        if message.header(ID).is_none()
+            && let Some(id) = event_id
+        {
+            add(ID, id.to_owned());
+        }
+        add(REASON, cause.reason.to_owned());
+        add(ERROR, cause.error.to_owned());
+        add(ATTEMPTS, cause.attempts.to_string());
+        add(GROUP, cause.group.to_owned());
+        add(TOPIC, message.topic.clone());
+        let id = match event_id {
+            Some(id) => format!("dead-{}-{id}", cause.group),
+            None => format!("dead-{}-{}-{}", cause.group, message.topic, message.position),
+        };
+        Self {
+            topic,
+            id,
+            key: message.key.clone(),
+            headers,
+            body: message.body.clone(),
+        }
+    }
+}
+
+/// Whether this is a letter of this group's own: its topic may lie within what the group consumes.
+pub(crate) fn is_own(message: &Message, group: &str) -> bool {
+    message.header(GROUP) == Some(group)
+}

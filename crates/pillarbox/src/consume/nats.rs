@@ -1,0 +1,193 @@
+//! JetStream: a durable pull consumer, read in the stream's order.
+//!
+//! A durable consumer alone does not keep order: after a crash what was delivered and not acknowledged comes again when the
+//! ack wait is over, and what follows comes at once; the same when a delivery is lost on the wire, or went to another
+//! instance. So the stream is read twice. [`reader`] reads it in order, with a consumer that lives as long as the
+//! connection, from the durable consumer's ack floor, below which everything was done. [`acks`] takes the durable consumer's
+//! deliveries (headers only), and uses them for nothing but acknowledging what is committed: a copy of what is done is
+//! acknowledged, one of what is at work or not read yet is kept until it is. What comes again after a crash, late or twice, then
+//! only delays an acknowledgement.
+//!
+//! Several instances of one group are there for each other, not for speed: each reads all of the stream, and the inbox lets
+//! one of them apply an event. To share the work, give each its own part of the subjects and a group of its own.
+
+mod acks;
+mod letters;
+mod reader;
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::jetstream::{
+    self,
+    consumer::{AckPolicy, DeliverPolicy, pull},
+    stream::{RetentionPolicy, Stream},
+};
+use tokio::sync::{mpsc, watch};
+
+use self::{acks::Acks, letters::NatsLetters, reader::Reader};
+use super::{ConsumeError, DeadLetters, Options, message::Rooms, source::Source};
+
+/// The one lane of a stream.
+const LANE: u64 = 0;
+/// Deliveries that may be waiting for their acknowledgement.
+const ACK_PENDING_MAX: i64 = 20_000;
+
+/// A stream of JetStream to consume.
+#[derive(Debug, Clone)]
+pub struct JetStream {
+    context: jetstream::Context,
+    stream: String,
+    subjects: Vec<String>,
+    ack_wait: Duration,
+    from: DeliverPolicy,
+}
+
+impl JetStream {
+    /// All of a stream, from its beginning. The group's name is that of the durable consumer.
+    pub fn new(context: jetstream::Context, stream: impl Into<String>) -> Self {
+        Self {
+            context,
+            stream: stream.into(),
+            subjects: Vec::new(),
+            ack_wait: Duration::from_secs(30),
+            from: DeliverPolicy::All,
+        }
+    }
+
+    /// Only this subject, with `*` and `>` as in NATS. Several may be given (NATS 2.10 and later).
+    pub fn subject(mut self, subject: impl Into<String>) -> Self {
+        self.subjects.push(subject.into());
+        self
+    }
+
+    /// How long JetStream waits before it delivers what was not acknowledged again: 30 s. A handler may take longer.
+    pub fn ack_wait(mut self, wait: Duration) -> Self {
+        self.ack_wait = wait;
+        self
+    }
+
+    /// Where a new group starts. One that exists goes on where it was.
+    pub fn from(mut self, from: DeliverPolicy) -> Self {
+        self.from = from;
+        self
+    }
+
+    pub(super) async fn open(
+        self,
+        group: &str,
+        options: &Options,
+        rooms: Rooms,
+    ) -> Result<Source, ConsumeError> {
+        let stream = self
+            .context
+            .get_stream(&self.stream)
+            .await
+            .map_err(|error| self.refused(&error))?;
+        if stream.cached_info().config.retention == RetentionPolicy::WorkQueue {
+            return Err(self.refused(
+                &"a work queue can't be read in order. Give the stream the retention `limits` or `interest`",
+            ));
+        }
+        self.check_dead_letters(options).await?;
+        let mut durable = stream
+            .create_consumer(self.durable(group))
+            .await
+            .map_err(|error| self.refused(&error))?;
+        let floor = durable
+            .info()
+            .await
+            .map_err(|error| self.refused(&error))?
+            .ack_floor
+            .stream_sequence;
+        let (incoming_sender, incoming) = mpsc::unbounded_channel();
+        let (notes, notes_receiver) = mpsc::unbounded_channel();
+        let (waiting_sender, waiting) = watch::channel(None);
+        let reader = Reader {
+            stream: stream.clone(),
+            subjects: self.subjects.clone(),
+            next: floor + 1,
+            rooms,
+            incoming: incoming_sender,
+            notes: notes.clone(),
+            waiting: waiting_sender,
+        };
+        let acks = Acks::new(self.context.clone(), stream, self.durable(group), self.ack_wait);
+        let reader = tokio::spawn(reader.run());
+        tokio::spawn(acks.run(notes_receiver, reader));
+        Ok(Source {
+            incoming,
+            notes,
+            letters: Arc::new(NatsLetters {
+                context: self.context,
+            }),
+            waiting,
+        })
+    }
+
+    fn durable(&self, group: &str) -> pull::Config {
+        let mut config = pull::Config {
+            durable_name: Some(group.to_owned()),
+            deliver_policy: self.from,
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.ack_wait,
+            max_deliver: -1,
+            max_ack_pending: ACK_PENDING_MAX,
+            headers_only: true,
+            ..pull::Config::default()
+        };
+        filter(&mut config, &self.subjects);
+        config
+    }
+
+    /// Where all letters go to one subject, a stream has to take it: better known now than at the first death.
+    async fn check_dead_letters(&self, options: &Options) -> Result<(), ConsumeError> {
+        let topic = match (&options.dead_letters, &self.subjects[..]) {
+            (DeadLetters::To(topic), _) => topic.clone(),
+            (DeadLetters::Beside, [subject]) if !subject.contains(['*', '>']) => {
+                options.dead_letters.topic(subject)
+            }
+            _ => return Ok(()),
+        };
+        match self.context.stream_by_subject(&topic).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(ConsumeError::Broker {
+                what: format!("no stream takes the dead letters' subject {topic}"),
+                why: format!("{error}. Add the subject to a stream, or name another with `dead_letters`"),
+            }),
+        }
+    }
+
+    fn refused(&self, why: &dyn std::fmt::Display) -> ConsumeError {
+        ConsumeError::Broker {
+            what: format!("the stream {} can't be consumed", self.stream),
+            why: why.to_string(),
+        }
+    }
+}
+
+/// One subject is said in the way that older servers understand.
+fn filter(config: &mut pull::Config, subjects: &[String]) {
+    match subjects {
+        [] => {}
+        [subject] => config.filter_subject = subject.clone(),
+        several => config.filter_subjects = several.to_vec(),
+    }
+}
+
+/// The reader's consumer: as long as somebody reads, in order, without acknowledgements.
+async fn ordered(
+    stream: &Stream,
+    subjects: &[String],
+    from: u64,
+) -> Result<jetstream::consumer::Consumer<pull::Config>, async_nats::Error> {
+    let mut config = pull::Config {
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
+        ack_policy: AckPolicy::None,
+        memory_storage: true,
+        num_replicas: 1,
+        inactive_threshold: Duration::from_secs(30),
+        ..pull::Config::default()
+    };
+    filter(&mut config, subjects);
+    Ok(stream.create_consumer(config).await?)
+}

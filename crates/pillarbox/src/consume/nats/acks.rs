@@ -1,0 +1,213 @@
+//! Acknowledges what is committed, by the durable consumer's own deliveries.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use async_nats::{
+    Subject,
+    jetstream::{self, AckKind, consumer::pull, stream::Stream},
+};
+use futures::StreamExt;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::consume::{backoff, source::Note};
+
+const AGAIN_FIRST: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// How long the last acknowledgements may take when the consumer stops.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// Who is told when all is given back.
+type Closed = Option<oneshot::Sender<()>>;
+
+pub(super) struct Acks {
+    context: jetstream::Context,
+    stream: Stream,
+    durable: pull::Config,
+    ack_wait: Duration,
+    ledger: Ledger,
+}
+
+/// What was read, what of it is done, and by what it can be acknowledged. No I/O.
+#[derive(Debug, Default)]
+struct Ledger {
+    /// The last that was read.
+    high: u64,
+    /// Read, and not done.
+    open: HashSet<u64>,
+    /// Deliveries that can't be acknowledged yet.
+    kept: HashMap<u64, Subject>,
+}
+
+impl Ledger {
+    fn opened(&mut self, position: u64) {
+        self.open.insert(position);
+        self.high = self.high.max(position);
+    }
+
+    /// What to acknowledge for it now.
+    fn done(&mut self, position: u64) -> Option<Subject> {
+        self.open.remove(&position);
+        self.kept.remove(&position)
+    }
+
+    /// What to acknowledge for it now: a copy of what is done.
+    fn delivered(&mut self, position: u64, reply: Subject) -> Option<Subject> {
+        if self.is_done(position) {
+            return Some(reply);
+        }
+        self.kept.insert(position, reply);
+        None
+    }
+
+    /// Everything up to the last that was read is done, or open, or left the stream before it could be read.
+    fn is_done(&self, position: u64) -> bool {
+        position <= self.high && !self.open.contains(&position)
+    }
+
+    /// Deliveries of what left the stream before it could be read.
+    fn gone(&mut self) -> Vec<Subject> {
+        let gone: Vec<u64> = self
+            .kept
+            .keys()
+            .copied()
+            .filter(|position| self.is_done(*position))
+            .collect();
+        gone.iter()
+            .filter_map(|position| self.kept.remove(position))
+            .collect()
+    }
+}
+
+impl Acks {
+    pub(super) fn new(
+        context: jetstream::Context,
+        stream: Stream,
+        durable: pull::Config,
+        ack_wait: Duration,
+    ) -> Self {
+        Self {
+            context,
+            stream,
+            durable,
+            ack_wait,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Until it is told to close. `reader` ends with it.
+    pub(super) async fn run(mut self, mut notes: mpsc::UnboundedReceiver<Note>, reader: JoinHandle<()>) {
+        let mut failures = 0;
+        loop {
+            let closed = match self.take(&mut notes, &mut failures).await {
+                Ok(closed) => Some(closed),
+                Err(error) => {
+                    failures += 1;
+                    if failures > 3 {
+                        tracing::warn!(%error, "the durable consumer can't be read; nothing is acknowledged");
+                    }
+                    self.rest(&mut notes, failures).await
+                }
+            };
+            if let Some(closed) = closed {
+                reader.abort();
+                self.give_back().await;
+                drop(closed);
+                return;
+            }
+        }
+    }
+
+    /// Between two tries: what is done meanwhile is acknowledged when it is delivered again. `Some`: it was told to close.
+    async fn rest(&mut self, notes: &mut mpsc::UnboundedReceiver<Note>, failures: u32) -> Option<Closed> {
+        let pause = sleep(backoff::delay(
+            failures,
+            AGAIN_FIRST,
+            AGAIN_MAX,
+            u64::from(failures),
+        ));
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => return None,
+                note = notes.recv() => match note {
+                    Some(Note::Opened { position }) => self.ledger.opened(position),
+                    Some(Note::Done { position, .. }) => drop(self.ledger.done(position)),
+                    Some(Note::Close { closed }) => return Some(Some(closed)),
+                    None => return Some(None),
+                },
+            }
+        }
+    }
+
+    /// Until it is told to close (`Ok`), or has to begin anew.
+    async fn take(
+        &mut self,
+        notes: &mut mpsc::UnboundedReceiver<Note>,
+        failures: &mut u32,
+    ) -> Result<Closed, async_nats::Error> {
+        let durable = self.stream.create_consumer(self.durable.clone()).await?;
+        let mut deliveries = durable.stream().max_messages_per_batch(1_000).messages().await?;
+        let mut progress = interval(self.ack_wait / 3);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                note = notes.recv() => match note {
+                    Some(Note::Opened { position }) => self.ledger.opened(position),
+                    Some(Note::Done { position, .. }) => {
+                        if let Some(reply) = self.ledger.done(position) {
+                            self.tell(reply, AckKind::Ack).await?;
+                        }
+                    }
+                    Some(Note::Close { closed }) => return Ok(Some(closed)),
+                    None => return Ok(None),
+                },
+                delivery = deliveries.next() => {
+                    let Some(delivery) = delivery else {
+                        return Err("the deliveries ended".into());
+                    };
+                    let delivery = delivery?;
+                    *failures = 0;
+                    let position = delivery.info()?.stream_sequence;
+                    let Some(reply) = delivery.message.reply else { continue };
+                    if let Some(reply) = self.ledger.delivered(position, reply) {
+                        self.tell(reply, AckKind::Ack).await?;
+                    }
+                }
+                _ = progress.tick() => {
+                    for reply in self.ledger.gone() {
+                        self.tell(reply, AckKind::Ack).await?;
+                    }
+                    for reply in self.ledger.kept.values() {
+                        self.tell(reply.clone(), AckKind::Progress).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, reply: Subject, kind: AckKind) -> Result<(), async_nats::Error> {
+        Ok(self.context.client().publish(reply, kind.into()).await?)
+    }
+
+    /// What is not done may go to another at once.
+    async fn give_back(&mut self) {
+        let giving = async {
+            for (_, reply) in self.ledger.kept.drain() {
+                let nak = AckKind::Nak(None);
+                self.context.client().publish(reply, nak.into()).await?;
+            }
+            self.context.client().flush().await?;
+            Ok::<_, async_nats::Error>(())
+        };
+        if let Ok(Err(error)) = timeout(FLUSH_MAX, giving).await {
+            tracing::debug!(%error, "not everything could be given back: it is delivered again later");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Reads the stream in order, and only in order: whatever goes wrong, it goes on behind the last message that it handed on.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{
+    self,
+    consumer::{Consumer, pull},
+    stream::Stream,
+};
+use futures::StreamExt;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{sleep, timeout},
+};
+
+use super::{LANE, ordered};
+use crate::consume::{
+    backoff,
+    message::{Message, Rooms},
+    source::{Incoming, Note},
+};
+
+/// Messages asked for at a time.
+const BATCH_MAX: usize = 500;
+/// How long the server keeps such a request.
+const EXPIRES: Duration = Duration::from_secs(2);
+/// How long nothing may be heard: then the connection was lost, and the request with it.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+const AGAIN_FIRST: Duration = Duration::from_millis(50);
+const AGAIN_MAX: Duration = Duration::from_secs(2);
+
+pub(super) struct Reader {
+    pub(super) stream: Stream,
+    pub(super) subjects: Vec<String>,
+    /// The sequence behind the last one that was handed on.
+    pub(super) next: u64,
+    pub(super) rooms: Rooms,
+    pub(super) incoming: mpsc::UnboundedSender<Incoming>,
+    pub(super) notes: mpsc::UnboundedSender<Note>,
+    pub(super) waiting: watch::Sender<Option<u64>>,
+}
+
+/// Why reading can't go on as it is.
+enum Broken {
+    /// Nobody takes messages any more.
+    Over,
+    /// A message is missing: it was lost on the way.
+    Gap,
+    Error(async_nats::Error),
+}
+
+impl<E: Into<async_nats::Error>> From<E> for Broken {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl Reader {
+    pub(super) async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            let from = self.next;
+            let broken = match self.read().await {
+                Err(broken) => broken,
+                Ok(never) => match never {},
+            };
+            failures = if self.next == from { failures + 1 } else { 1 };
+            match broken {
+                Broken::Over => return,
+                Broken::Gap => tracing::debug!(self.next, "a delivery was lost; it is read again"),
+                Broken::Error(error) if failures > 1 => {
+                    tracing::warn!(%error, "the stream can't be read; trying again");
+                }
+                Broken::Error(error) => tracing::debug!(%error, "reading the stream was interrupted"),
+            }
+            sleep(backoff::delay(failures, AGAIN_FIRST, AGAIN_MAX, self.next)).await;
+        }
+    }
+
+    async fn read(&mut self) -> Result<std::convert::Infallible, Broken> {
+        let mut consumer = timeout(SILENCE_MAX, ordered(&self.stream, &self.subjects, self.next)).await??;
+        let mut delivered = 0;
+        loop {
+            let before = delivered;
+            self.read_batch(&consumer, &mut delivered).await?;
+            if delivered == before {
+                // The last of a batch can be lost and nothing come behind it that would tell.
+                let info = timeout(SILENCE_MAX, consumer.info()).await??;
+                self.waiting.send_replace(Some(info.num_pending));
+                if info.delivered.consumer_sequence != delivered {
+                    return Err(Broken::Gap);
+                }
+            }
+        }
+    }
+
+    async fn read_batch(
+        &mut self,
+        consumer: &Consumer<pull::Config>,
+        delivered: &mut u64,
+    ) -> Result<(), Broken> {
+        let room = self.rooms.free().clamp(1, BATCH_MAX);
+        let mut batch = consumer
+            .batch()
+            .max_messages(room)
+            .expires(EXPIRES)
+            .messages()
+            .await?;
+        while let Some(message) = timeout(SILENCE_MAX, batch.next()).await? {
+            let message = message?;
+            let info = message.info()?;
+            *delivered += 1;
+            if info.consumer_sequence != *delivered {
+                return Err(Broken::Gap);
+            }
+            let (position, pending) = (info.stream_sequence, info.pending);
+            self.hand_on(message, position).await?;
+            self.waiting.send_replace(Some(pending));
+        }
+        Ok(())
+    }
+
+    async fn hand_on(&mut self, message: jetstream::Message, position: u64) -> Result<(), Broken> {
+        let mut message = received(message, position);
+        message.room = self.rooms.take(message.bytes()).await;
+        // Before the engine can be done with it.
+        self.notes
+            .send(Note::Opened { position })
+            .map_err(|_| Broken::Over)?;
+        self.incoming
+            .send(Incoming::Message(message))
+            .map_err(|_| Broken::Over)?;
+        self.next = position + 1;
+        Ok(())
+    }
+}
+
+fn received(message: jetstream::Message, position: u64) -> Message {
+    let message = message.message;
+    let headers = message.headers.iter().flat_map(|headers| headers.iter());
+    let headers = headers.flat_map(|(name, values)| {
+        let text = |value: &async_nats::HeaderValue| bytes::Bytes::copy_from_slice(value.as_str().as_bytes());
+        values
+            .iter()
+            .map(move |value| (name.to_string(), text(value)))
+            .collect::<Vec<_>>()
+    });
+    Message {
+        lane: LANE,
+        position,
+        topic: message.subject.to_string(),
+        partition: None,
+        key: None,
+        headers: headers.collect(),
+        body: message.payload,
+        room: None,
+    }
+}

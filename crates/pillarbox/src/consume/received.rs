@@ -1,0 +1,293 @@
+//! An event as it was received, whatever its envelope: see the relay's `envelope` for what each looks like.
+//!
+//! What is missing is tolerated, except the id: without one nobody can tell a copy from another event.
+
+use std::{collections::BTreeMap, ops::Deref, str::FromStr};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::{handler::HandlerError, message::Message};
+use crate::event::Event;
+
+/// Names and ids are at most this long: they stand in indexes.
+const NAME_BYTES_MAX: usize = 1_000;
+
+/// An event that was received. It is an [`Event`], and knows when that was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Received {
+    pub event: Event,
+    pub created_at: Option<Timestamp>,
+}
+
+impl Deref for Received {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl Received {
+    /// The payload as a `T`. One that isn't never will be: the error rejects the event.
+    pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T, HandlerError> {
+        serde_json::from_slice(&self.event.payload)
+            .map_err(|error| HandlerError::reject(format!("the payload is not what was expected: {error}")))
+    }
+
+    /// Reads a message, or says why it is no event.
+    pub(super) fn read(message: &Message) -> Result<Self, String> {
+        let received = match Envelope::of(message) {
+            Envelope::Raw => raw(message),
+            Envelope::CloudEvent(prefix) => cloud_event(message, &|name| {
+                let text = message.header(&format!("{prefix}{name}"))?;
+                // The binding for NATS escapes, that for Kafka does not.
+                Some(if prefix == "ce-" {
+                    unescaped(text)
+                } else {
+                    text.to_owned()
+                })
+            }),
+            Envelope::StructuredCloudEvent => structured(message),
+            Envelope::Whole => whole(message),
+            Envelope::Debezium => debezium(message),
+            Envelope::Unknown => Err("it carries no event id".to_owned()),
+        }?;
+        received.check()?;
+        Ok(received)
+    }
+
+    /// What a database would refuse to store can't be remembered.
+    fn check(&self) -> Result<(), String> {
+        let event = &self.event;
+        let names = [
+            ("event type", event.event_type.as_str()),
+            ("aggregate type", &event.aggregate_type),
+            ("aggregate id", &event.aggregate_id),
+            ("key", event.key()),
+        ];
+        for (what, text) in names {
+            if text.len() > NAME_BYTES_MAX {
+                return Err(format!("its {what} has more than {NAME_BYTES_MAX} bytes"));
+            }
+            if text.contains(|c: char| c.is_control()) {
+                return Err(format!("its {what} has a control character"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Envelope {
+    Raw,
+    /// Binary; its attributes are headers with this prefix.
+    CloudEvent(&'static str),
+    StructuredCloudEvent,
+    Whole,
+    Debezium,
+    Unknown,
+}
+
+impl Envelope {
+    fn of(message: &Message) -> Self {
+        let has = |name: &str| message.header(name).is_some();
+        let content = message.header("content-type").unwrap_or_default();
+        if has("Pillarbox-Event-Type") {
+            Self::Raw
+        } else if content.starts_with("application/cloudevents") {
+            Self::StructuredCloudEvent
+        } else if has("ce_id") {
+            Self::CloudEvent("ce_")
+        } else if has("ce-id") {
+            Self::CloudEvent("ce-")
+        } else if has("id") && has("eventType") {
+            Self::Debezium
+        } else if serde_json::from_slice::<Identified>(&message.body).is_ok() {
+            Self::Whole
+        } else if has("Pillarbox-Id") || has("Nats-Msg-Id") {
+            Self::Raw
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+/// What tells one JSON object with everything from a payload.
+#[derive(Deserialize)]
+struct Identified {
+    #[serde(rename = "id")]
+    _id: Uuid,
+    #[serde(rename = "event_type")]
+    _event_type: String,
+    #[serde(rename = "payload")]
+    _payload: Box<RawValue>,
+}
+
+/// A body that is not there is a payload that says nothing.
+fn body(message: &Message) -> Bytes {
+    match message.body.is_empty() {
+        true => Bytes::from_static(b"null"),
+        false => message.body.clone(),
+    }
+}
+
+fn uuid(text: Option<&str>) -> Result<Uuid, String> {
+    let text = text.ok_or("it carries no event id")?;
+    Uuid::from_str(text).map_err(|_| "its event id is no UUID".to_owned())
+}
+
+fn number<T: FromStr>(what: &str, text: Option<&str>) -> Result<Option<T>, String> {
+    text.map(|text| text.parse().map_err(|_| format!("its {what} is no number")))
+        .transpose()
+}
+
+/// Those that belong to no envelope: the producer's own.
+fn own_headers(message: &Message, ours: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
+    message
+        .headers
+        .iter()
+        .filter(|(name, _)| !starts_with(name, "Pillarbox-") && !starts_with(name, "Nats-") && !ours(name))
+        .filter_map(|(name, text)| Some((name.clone(), std::str::from_utf8(text).ok()?.to_owned())))
+        .collect()
+}
+
+fn starts_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+fn event(
+    message: &Message,
+    id: Uuid,
+    event_type: String,
+    aggregate: (String, String),
+    key: Option<String>,
+) -> Event {
+    let own_key = || String::from_utf8(message.key.as_ref()?.to_vec()).ok();
+    let key = key.or_else(own_key).filter(|key| !key.is_empty());
+    let (aggregate_type, aggregate_id) = aggregate;
+    let mut event = Event::new(message.topic.clone(), event_type, aggregate_type, aggregate_id).id(id);
+    // Where the aggregate's id is the key, nobody said that it is another.
+    event.partition_key = key.filter(|key| *key != event.aggregate_id);
+    event
+}
+
+fn raw(message: &Message) -> Result<Received, String> {
+    let text = |name: &str| message.header(name).map(str::to_owned);
+    let id = uuid(message.header("Pillarbox-Id").or(message.header("Nats-Msg-Id")))?;
+    let aggregate = (
+        text("Pillarbox-Aggregate-Type").unwrap_or_default(),
+        text("Pillarbox-Aggregate-Id").unwrap_or_default(),
+    );
+    let event_type = text("Pillarbox-Event-Type").unwrap_or_default();
+    let mut event = event(message, id, event_type, aggregate, text("Pillarbox-Key"));
+    event.payload = body(message);
+    event.aggregate_version = number("aggregate version", message.header("Pillarbox-Aggregate-Version"))?;
+    event.schema_version = number("schema version", message.header("Pillarbox-Schema-Version"))?.unwrap_or(1);
+    event.project_id = text("Pillarbox-Project-Id");
+    event.user_id = text("Pillarbox-User-Id");
+    event.headers = own_headers(message, |_| false);
+    Ok(Received {
+        event,
+        created_at: message
+            .header("Pillarbox-Created-At")
+            .and_then(|at| at.parse().ok()),
+    })
+}
+
+fn cloud_event(message: &Message, attribute: &dyn Fn(&str) -> Option<String>) -> Result<Received, String> {
+    let id = uuid(attribute("id").as_deref())?;
+    let aggregate = (
+        attribute("aggregatetype").unwrap_or_default(),
+        attribute("subject").unwrap_or_default(),
+    );
+    let event_type = attribute("type").unwrap_or_default();
+    let mut event = event(message, id, event_type, aggregate, attribute("partitionkey"));
+    event.payload = body(message);
+    event.aggregate_version = number("aggregate version", attribute("aggregateversion").as_deref())?;
+    event.schema_version = number("schema version", attribute("schemaversion").as_deref())?.unwrap_or(1);
+    event.project_id = attribute("projectid");
+    event.user_id = attribute("userid");
+    event.headers = own_headers(message, |name| {
+        starts_with(name, "ce_") || starts_with(name, "ce-") || name.eq_ignore_ascii_case("content-type")
+    });
+    for (name, from) in [
+        ("traceparent", "traceparent"),
+        ("tracestate", "tracestate"),
+        ("correlation-id", "correlationid"),
+    ] {
+        if let Some(text) = attribute(from) {
+            event.headers.entry(name.to_owned()).or_insert(text);
+        }
+    }
+    Ok(Received {
+        event,
+        created_at: attribute("time").and_then(|at| at.parse().ok()),
+    })
+}
+
+fn structured(message: &Message) -> Result<Received, String> {
+    let attributes: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_slice(&message.body).map_err(|error| format!("it is no CloudEvent: {error}"))?;
+    let text = |name: &str| serde_json::from_str::<String>(attributes.get(name)?.get()).ok();
+    let mut received = cloud_event(message, &text)?;
+    let data = attributes.get("data").map_or("null", |data| data.get());
+    received.event.payload = Bytes::from(data.to_owned());
+    Ok(received)
+}
+
+/// The object has the names of [`Event`], and some that the relay adds.
+fn whole(message: &Message) -> Result<Received, String> {
+    let problem = |error: serde_json::Error| format!("it is no event: {error}");
+    let mut fields: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_slice(&message.body).map_err(problem)?;
+    fields.remove("position");
+    fields.remove("seq");
+    let created_at = fields.remove("created_at");
+    let created_at = created_at.and_then(|at| serde_json::from_str::<Timestamp>(at.get()).ok());
+    let text = serde_json::to_vec(&fields).map_err(problem)?;
+    let event = serde_json::from_slice(&text).map_err(problem)?;
+    Ok(Received { event, created_at })
+}
+
+fn debezium(message: &Message) -> Result<Received, String> {
+    let id = uuid(message.header("id"))?;
+    let event_type = message.header("eventType").unwrap_or_default().to_owned();
+    let mut event = event(message, id, event_type, Default::default(), None);
+    event.payload = body(message);
+    event.headers = own_headers(message, |name| {
+        name.eq_ignore_ascii_case("id") || name.eq_ignore_ascii_case("eventType")
+    });
+    Ok(Received {
+        event,
+        created_at: None,
+    })
+}
+
+/// `%C3%AB` is `ë`. What is no escape stays as it is.
+fn unescaped(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escape = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

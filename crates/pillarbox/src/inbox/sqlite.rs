@@ -1,0 +1,119 @@
+//! SQLite. One transaction writes at a time, so the primary key has nobody to decide between.
+//!
+//! Transactions begin with `begin immediate`: one that reads first and writes later is refused when another wrote in between.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+
+use super::{Database, Inbox, InboxError, Seen, Sighting, Transaction as OpenTransaction, find};
+
+pub(super) const SCHEMA: &str = include_str!("sqlite/schema.sql");
+const ONCE: &str = include_str!("sqlite/once.sql");
+const NEWER: &str = include_str!("sqlite/newer.sql");
+const LAST: &str = include_str!("sqlite/last.sql");
+const FORGET: &str = include_str!("sqlite/forget.sql");
+
+impl OpenTransaction for Transaction<'_, Sqlite> {
+    async fn remember(&mut self, inbox: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
+        remember(self, inbox, sighting)
+            .await
+            .map_err(|error| inbox.database_error(is_missing_table(&error), error))
+    }
+}
+
+async fn remember(
+    tx: &mut Transaction<'_, Sqlite>,
+    inbox: &Inbox,
+    sighting: Sighting<'_>,
+) -> Result<Seen, sqlx::Error> {
+    let once = sqlx::query(AssertSqlSafe(inbox.render(ONCE)))
+        .bind(sighting.group)
+        .bind(sighting.event_id.to_string())
+        .bind(sighting.entity_id)
+        .bind(sighting.version)
+        .bind(Timestamp::now().as_microsecond())
+        .execute(&mut **tx)
+        .await?;
+    if once.rows_affected() == 0 {
+        return Ok(Seen::Before);
+    }
+    let (Some(entity), Some(version), true) = (sighting.entity_id, sighting.version, sighting.newer) else {
+        return Ok(Seen::First);
+    };
+    let newer = sqlx::query(AssertSqlSafe(inbox.render(NEWER)))
+        .bind(sighting.group)
+        .bind(entity)
+        .bind(version)
+        .execute(&mut **tx)
+        .await?;
+    if newer.rows_affected() == 1 {
+        return Ok(Seen::First);
+    }
+    let last = sqlx::query_scalar(AssertSqlSafe(inbox.render(LAST)))
+        .bind(sighting.group)
+        .bind(entity)
+        .fetch_one(&mut **tx)
+        .await?;
+    Ok(Seen::Stale { last })
+}
+
+impl Database for SqlitePool {
+    type Transaction = Transaction<'static, Sqlite>;
+
+    async fn begin(&self) -> Result<Self::Transaction, InboxError> {
+        Ok(self.begin_with("begin immediate").await?)
+    }
+
+    async fn commit(&self, tx: Self::Transaction) -> Result<(), InboxError> {
+        Ok(tx.commit().await?)
+    }
+
+    async fn migrate(&self, inbox: &Inbox) -> Result<(), InboxError> {
+        let mut tx = self.begin_with("begin immediate").await?;
+        sqlx::raw_sql(AssertSqlSafe(inbox.render(SCHEMA)))
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    async fn check(&self, inbox: &Inbox) -> Result<(), InboxError> {
+        let sql = inbox.render("select 1 from {processed} cross join {versions} limit 0");
+        sqlx::query(AssertSqlSafe(sql))
+            .execute(self)
+            .await
+            .map_err(|error| inbox.database_error(is_missing_table(&error), error))?;
+        Ok(())
+    }
+
+    async fn forget_some(&self, inbox: &Inbox, group: &str, older_than: Duration) -> Result<u64, InboxError> {
+        let age = i64::try_from(older_than.as_micros()).unwrap_or(i64::MAX);
+        let forgotten = sqlx::query(AssertSqlSafe(inbox.render(FORGET)))
+            .bind(group)
+            .bind(Timestamp::now().as_microsecond().saturating_sub(age))
+            .execute(self)
+            .await
+            .map_err(|error| inbox.database_error(is_missing_table(&error), error))?;
+        Ok(forgotten.rows_affected())
+    }
+
+    fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
+        /// Busy, locked, no memory, read-only, an error of the disk, a full one, can't be opened; the higher bytes say more.
+        const CODES: [i64; 7] = [5, 6, 7, 8, 10, 13, 14];
+        match find(error) {
+            Some(sqlx::Error::Database(refusal)) => refusal
+                .code()
+                .and_then(|code| code.parse::<i64>().ok())
+                .is_some_and(|code| CODES.contains(&(code & 0xff))),
+            Some(error) => super::is_connection_trouble(error),
+            None => false,
+        }
+    }
+}
+
+fn is_missing_table(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| error.message().starts_with("no such table"))
+}

@@ -1,0 +1,18 @@
+-- The inbox: what each group of consumers has processed. processed_at is in microseconds.
+create table if not exists {processed} (
+    consumer_group text not null,
+    event_id text not null,
+    entity_id text,
+    entity_version integer,
+    processed_at integer not null,
+    primary key (consumer_group, event_id)
+);
+-- What is to be forgotten, oldest first.
+create index if not exists {index} on {processed} (consumer_group, processed_at);
+-- The last version of each entity, for groups that refuse stale ones. It outlives what is forgotten above.
+create table if not exists {versions} (
+    consumer_group text not null,
+    entity_id text not null,
+    version integer not null,
+    primary key (consumer_group, entity_id)
+) without rowid;
