@@ -2,6 +2,7 @@
 
 mod connections;
 pub(crate) mod dead;
+mod events;
 mod health;
 mod problem;
 mod status;
@@ -19,8 +20,9 @@ use axum::{
     http::{StatusCode, header},
     middleware::{self, Next},
     response::{Html, IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
+use pillarbox::Limits;
 use pillarbox_relay::{
     connect::OpenStore,
     dead::DeadLetters,
@@ -41,6 +43,8 @@ pub(crate) struct Api {
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
     replay_allowed: bool,
+    limits: Limits,
+    writers: Semaphore,
     relay: OnceLock<(RelayId, Arc<Progress>)>,
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
@@ -55,6 +59,8 @@ impl Api {
             hub,
             health_checks,
             replay_allowed: true,
+            limits: Limits::default(),
+            writers: Semaphore::new(events::WRITERS_MAX),
             relay: OnceLock::new(),
             store_status: status::Cache::default(),
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
@@ -68,6 +74,11 @@ impl Api {
             replay_allowed,
             ..self
         }
+    }
+
+    /// How large an event may be.
+    pub(crate) fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// From now on there is a relay to tell about.
@@ -121,6 +132,7 @@ fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new()
         .route("/", get(page))
         .route("/v1/stream", get(stream::handler))
+        .route("/v1/events", post(events::write))
         .route("/v1/status", get(status::handler))
         .merge(dead::router());
     if api.health_checks {

@@ -13,6 +13,7 @@ use crate::{
     check::versions::AggregateVersions,
     dead::DeadLetters,
     notice::Notices,
+    pressure::Gauge,
     reprocess::Schedules,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams, TopicSpec},
     store::{Admin, Store, StoreError, StoreErrorKind},
@@ -71,6 +72,8 @@ pub struct OpenStore {
     pub schedules: Arc<dyn Schedules>,
     /// What the check of aggregates' versions asks.
     pub versions: Arc<dyn AggregateVersions>,
+    /// Where producers see how much waits.
+    pub gauge: Arc<dyn Gauge>,
 }
 
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
@@ -92,7 +95,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 dead_letters: store.clone(),
                 notices: store.clone(),
                 schedules: store.clone(),
-                versions: store,
+                versions: store.clone(),
+                gauge: store,
             })
         }
         #[cfg(feature = "sqlite")]
@@ -105,7 +109,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 dead_letters: store.clone(),
                 notices: store.clone(),
                 schedules: store.clone(),
-                versions: store,
+                versions: store.clone(),
+                gauge: store,
             })
         }
         #[cfg(feature = "mongodb")]
@@ -122,7 +127,8 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
                 dead_letters: store.clone(),
                 notices: store.clone(),
                 schedules: store.clone(),
-                versions: store,
+                versions: store.clone(),
+                gauge: store,
             })
         }
         other => {

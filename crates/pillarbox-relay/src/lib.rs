@@ -11,7 +11,7 @@
 //! and what a broker owes it; [`check`] says what an event must fulfil to go there; [`route`] chooses the sink;
 //! [`verdict`] is the one place that decides what an error means; [`retry`] how long a failing event waits; [`dead`] what
 //! people do about those that will not be delivered, [`notice`] how they hear of them, [`reprocess`] what is sent again on
-//! a schedule; [`engine`] moves events along. No store names a sink and no sink
+//! a schedule; [`pressure`] tells producers how much waits; [`engine`] moves events along. No store names a sink and no sink
 //! names a store: [`connect`] alone knows them all.
 
 pub mod check;
@@ -22,6 +22,7 @@ pub mod envelope;
 pub mod event;
 pub mod http_client;
 pub mod notice;
+pub mod pressure;
 pub mod reprocess;
 pub mod retry;
 pub mod route;

@@ -80,16 +80,7 @@ impl Pattern {
     }
 
     pub fn matches(&self, topic: &str) -> bool {
-        let mut tokens = topic.split('.');
-        for pattern in self.0.split('.') {
-            match (pattern, tokens.next()) {
-                (">", Some(_)) => return true,
-                ("*", Some(_)) => {}
-                (pattern, Some(token)) if pattern == token => {}
-                _ => return false,
-            }
-        }
-        tokens.next().is_none()
+        pillarbox::pressure::matches(&self.0, topic)
     }
 }
 

@@ -1,31 +1,33 @@
 //! Into the application's own open transaction, and nowhere else: no other connection, no broker.
 
+mod error;
 #[cfg(feature = "mongodb")]
 mod mongodb;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+pub use self::error::{DatabaseError, EnqueueError};
 #[cfg(feature = "mongodb")]
 pub(crate) use self::mongodb::in_transaction as mongodb_in_transaction;
 #[cfg(feature = "mongodb")]
 #[doc(hidden)]
 pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
 use jiff::Timestamp;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
 #[doc(hidden)]
 pub use postgres::channel as postgres_channel;
-use thiserror::Error;
 
-use crate::{check::CheckError, check::Limits, event::Event, table::Tables};
+use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables};
 
 /// Writes events into an outbox. Cheap to make and to clone; the default is the table `outbox_events` and the default
 /// limits.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
-    pub(crate) tables: Tables,
+    tables: Tables,
     limits: Limits,
+    serialise_keys: bool,
 }
 
 /// Whether the event was new.
@@ -36,55 +38,8 @@ pub enum Enqueued {
     Duplicate,
 }
 
-/// What the database's own library said: `sqlx::Error` or `mongodb::error::Error`. `downcast_ref` gives it back, for
-/// instance to see whether the whole transaction may be tried again.
-pub type DatabaseError = Box<dyn std::error::Error + Send + Sync>;
-
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum EnqueueError {
-    /// Refused before anything was sent to the database: the transaction is as it was.
-    #[error("event {index} was refused: {problem}")]
-    Refused {
-        /// Which of the events given, from 0.
-        index: usize,
-        #[source]
-        problem: CheckError,
-    },
-    #[error("there is no table {table}: run `pillarbox migrate` on this database first")]
-    NotMigrated {
-        table: String,
-        #[source]
-        source: Option<DatabaseError>,
-    },
-    /// Nothing was written: an event outside the transaction that causes it could be lost, or tell what never happened.
-    #[error(
-        "the session has no open transaction: call `start_transaction` on it before the application's own writes"
-    )]
-    NoTransaction,
-    #[error(
-        "nothing says in which database the outbox is: name it in the address (`mongodb://host/shop`) or before the table (`shop.outbox_events`)"
-    )]
-    NoDatabase,
-    #[error("the database refused the event")]
-    Database(#[source] DatabaseError),
-}
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-impl From<sqlx::Error> for EnqueueError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error.into())
-    }
-}
-
-#[cfg(feature = "mongodb")]
-impl From<::mongodb::error::Error> for EnqueueError {
-    fn from(error: ::mongodb::error::Error) -> Self {
-        Self::Database(error.into())
-    }
-}
-
-/// An open transaction that can carry events: `sqlx::Transaction` of PostgreSQL or SQLite, `mongodb::ClientSession`.
+/// An open transaction that can carry events: `sqlx::Transaction` of PostgreSQL or SQLite, `tokio_postgres::Transaction`,
+/// `diesel_async::AsyncPgConnection` in a transaction, `mongodb::ClientSession`; and `testing::Recorded` in unit tests.
 pub trait Transaction: Send {
     #[doc(hidden)]
     fn insert(
@@ -92,11 +47,43 @@ pub trait Transaction: Send {
         outbox: &Outbox,
         events: &[Event],
     ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+
+    #[doc(hidden)]
+    fn pressure(
+        &mut self,
+        outbox: &Outbox,
+        topic: &str,
+    ) -> impl Future<Output = Result<Option<Pressure>, EnqueueError>> + Send;
 }
 
 impl Outbox {
     pub fn new(tables: Tables, limits: Limits) -> Self {
-        Self { tables, limits }
+        Self {
+            tables,
+            limits,
+            serialise_keys: false,
+        }
+    }
+
+    /// Of two transactions that write events of one key, the later waits for the earlier to end, so that the key's order is
+    /// that of their commits. Only for keys whose writers are not serialised already by a row that they all change.
+    ///
+    /// PostgreSQL: an advisory lock on each key until the transaction ends, at the cost of a round trip. MongoDB: the later
+    /// one fails with a transient error instead, and the application tries its transaction again, as it must anyway. SQLite
+    /// has one writer at a time, so nothing is done. Write all events of several keys in one call: calls in one transaction
+    /// that take keys in different orders can deadlock, which the database ends with an error.
+    pub fn serialise_keys(mut self) -> Self {
+        self.serialise_keys = true;
+        self
+    }
+
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Whether writers of one key wait for each other: see [`Outbox::serialise_keys`].
+    pub fn keys_are_serialised(&self) -> bool {
+        self.serialise_keys
     }
 
     /// Writes one event in `tx`. It is delivered if and only if `tx` commits.
@@ -111,6 +98,10 @@ impl Outbox {
         tx: &mut T,
         events: &[Event],
     ) -> Result<Vec<Enqueued>, EnqueueError> {
+        #[cfg(feature = "trace")]
+        let traced = crate::trace::traced(events, &self.limits);
+        #[cfg(feature = "trace")]
+        let events = &*traced;
         let now = Timestamp::now();
         for (index, event) in events.iter().enumerate() {
             self.limits
@@ -125,15 +116,13 @@ impl Outbox {
         Ok(enqueued)
     }
 
-    /// An error of the database's library, in this crate's words.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    fn database_error(&self, missing_table: bool, error: sqlx::Error) -> EnqueueError {
-        match missing_table {
-            true => EnqueueError::NotMigrated {
-                table: self.tables.name().to_owned(),
-                source: Some(error.into()),
-            },
-            false => error.into(),
-        }
+    /// How the outbox stands for events of this topic, to be asked before the work begins. `None`: no limit is set for it.
+    /// It does not wait and refuses nothing.
+    pub async fn pressure<T: Transaction>(
+        &self,
+        tx: &mut T,
+        topic: &str,
+    ) -> Result<Option<Pressure>, EnqueueError> {
+        tx.pressure(self, topic).await
     }
 }

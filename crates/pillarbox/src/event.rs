@@ -151,6 +151,29 @@ impl Event {
         self
     }
 
+    /// This event happens because of another one: it belongs to the same trace and the same business process. Takes over
+    /// `traceparent`, `tracestate` and `correlation-id` where they are not set, and names the cause in `causation-id`. The
+    /// first event of a process is what the others are correlated by.
+    pub fn follows(mut self, cause: Uuid, headers: &BTreeMap<String, String>) -> Self {
+        if !self.headers.contains_key("traceparent") {
+            for name in ["traceparent", "tracestate"] {
+                if let Some(value) = headers.get(name) {
+                    self.headers.insert(name.to_owned(), value.clone());
+                }
+            }
+        }
+        let correlation = || {
+            headers
+                .get("correlation-id")
+                .cloned()
+                .unwrap_or_else(|| cause.to_string())
+        };
+        self.headers
+            .entry("correlation-id".to_owned())
+            .or_insert_with(correlation);
+        self.header("causation-id", cause.to_string())
+    }
+
     /// The key whose events arrive in order: the partition key, else the aggregate's id.
     pub fn key(&self) -> &str {
         self.partition_key.as_deref().unwrap_or(&self.aggregate_id)
@@ -203,6 +226,30 @@ mod tests {
                 .to_string()
                 .contains("colour")
         );
+    }
+
+    #[test]
+    fn what_follows_belongs_to_the_same_trace_and_process() {
+        let first = Event::new("t", "X", "order", "o-1")
+            .header("traceparent", "00-x")
+            .header("tracestate", "a=b");
+        let second = Event::new("t", "Y", "order", "o-1").follows(first.id, &first.headers);
+        let third = Event::new("t", "Z", "order", "o-1")
+            .header("traceparent", "00-own")
+            .follows(second.id, &second.headers);
+        let (one, two) = (first.id.to_string(), second.id.to_string());
+        let header = |event: &Event, name: &str| event.headers.get(name).cloned().unwrap_or_default();
+        for (event, cause, trace, state) in [(&second, &one, "00-x", "a=b"), (&third, &two, "00-own", "")] {
+            assert_eq!(header(event, "correlation-id"), one, "the whole chain");
+            assert_eq!(header(event, "causation-id"), *cause);
+            assert_eq!(
+                (
+                    header(event, "traceparent").as_str(),
+                    header(event, "tracestate").as_str()
+                ),
+                (trace, state)
+            );
+        }
     }
 
     #[test]

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! The crate follows the event: [`event`] is what one says, [`check`] what is refused, [`enqueue`] how it gets into the
-//! application's own transaction, [`lane`] which of the lanes its key belongs to, [`table`] where it lies. On the other side
-//! [`inbox`] remembers what was processed, and `consume` (with the features `nats` and `kafka`) hands events to a handler, once,
-//! in order per key.
+//! application's own transaction, [`pressure`] whether there is room for it, [`lane`] which of the lanes its key belongs to,
+//! [`table`] where it lies. On the other side [`inbox`] remembers what was processed, and `consume` (with the features `nats` and
+//! `kafka`) hands events to a handler, once, in order per key. An application's own unit tests need no database: `testing`.
 
 pub mod check;
 #[cfg(all(
@@ -24,16 +24,19 @@ pub mod check;
     any(feature = "postgres", feature = "sqlite", feature = "mongodb")
 ))]
 pub mod consume;
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub mod enqueue;
 pub mod event;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub mod inbox;
 pub mod lane;
+pub mod pressure;
 pub mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 pub use check::{CheckError, Limits};
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
 pub use event::{Event, RetryOverrides};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]

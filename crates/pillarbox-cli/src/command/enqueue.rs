@@ -26,7 +26,8 @@ use crate::output::{Answer, Context, open_store, store_error};
 ///
 /// Prints `new` or `duplicate` and the id for each. An event whose id is there already is not
 /// written again, so running the same file twice is safe. When one is refused none is written,
-/// and the error names its line.
+/// and the error names its line. Where too much waits already (see `outbox.backpressure`), none is
+/// written either, and it exits 1.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -102,11 +103,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         }
     };
     let open = open_store(&settings)?;
-    let results = open
-        .admin
-        .enqueue(&limits, &given.events)
-        .await
-        .map_err(|error| explain(error, &given.lines))?;
+    let results = match open.admin.enqueue(&limits, &given.events).await {
+        Ok(results) => results,
+        Err(AdminEnqueueError::Refused(busy @ EnqueueError::Busy { .. })) => return refused(&busy, context),
+        Err(error) => return Err(explain(error, &given.lines)),
+    };
     report(&given.events, &results, context)?;
     Ok(Answer::Yes)
 }
@@ -171,6 +172,26 @@ fn payload(text: &str, bytes_max: usize) -> Result<Vec<u8>> {
             read(&mut file, &path.display().to_string())
         }
     }
+}
+
+/// There is no room: an answer, and not an error.
+fn refused(busy: &EnqueueError, context: &Context) -> Result<Answer> {
+    if let EnqueueError::Busy {
+        class,
+        pending,
+        limit,
+        retry_after,
+        ..
+    } = busy
+        && context.json
+    {
+        let retry_after = retry_after.as_secs_f64();
+        context.print_json(&json!({
+            "busy": { "class": class, "pending": pending, "limit": limit, "retry_after_seconds": retry_after },
+        }))?;
+    }
+    context.say(&format!("{busy}. Nothing was written."));
+    Ok(Answer::No)
 }
 
 /// Which line was refused, where there are lines.

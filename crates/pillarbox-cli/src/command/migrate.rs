@@ -27,7 +27,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let versions = settings.checks.options.aggregate_versions.is_some();
     if args.print {
         let mut sql = open.admin.migration_sql();
-        if versions {
+        // The unique index serves the check, too.
+        if settings.unique_versions {
+            sql.push('\n');
+            sql.push_str(&open.versions.unique_index_sql());
+        } else if versions {
             sql.push('\n');
             sql.push_str(&open.versions.index_sql());
         }
@@ -39,6 +43,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return Ok(Answer::Yes);
     }
     let mut done = open.admin.migrate().await.map_err(store_error)?;
+    if settings.unique_versions {
+        done.extend(open.versions.make_unique_index().await.map_err(store_error)?);
+    }
     if versions {
         done.extend(open.versions.make_index().await.map_err(store_error)?);
     }

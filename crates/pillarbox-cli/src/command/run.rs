@@ -10,7 +10,9 @@ mod wait;
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Result, anyhow};
-use pillarbox_relay::{Options, Relay, connect::OpenStore, engine::RelayError, reprocess::Reprocessor};
+use pillarbox_relay::{
+    Options, Relay, connect::OpenStore, engine::RelayError, pressure::Keeper, reprocess::Reprocessor,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +67,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
         let api = Arc::new(
             http::Api::new(&open, hub, settings.health_checks)
+                .limits(settings.limits.clone())
                 .replay_allowed(settings.dead_letters.replay_allowed),
         );
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
@@ -112,6 +115,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         .retention
         .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
     let reprocessor = reprocess(&settings, &open);
+    let pressure = CancellationToken::new();
+    let keeper = Keeper {
+        gauge: open.gauge.clone(),
+        classes: settings.backpressure.clone(),
+    };
+    tokio::spawn(keeper.keep(pressure.clone()));
     let notifier = notices::start(&settings, channels, &open, progress.clone());
     let reload = settings.checks.reload;
     let fresh = checks.map(|checks| tokio::spawn(async move { checks.keep_fresh(reload).await }));
@@ -129,6 +138,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         task.abort();
     }
     reprocessor.cancel();
+    pressure.cancel();
     if let Some(notifier) = notifier {
         notifier.stop(notices::LAST_WORDS).await;
     }

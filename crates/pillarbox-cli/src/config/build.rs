@@ -1,5 +1,6 @@
 //! From the keys to what the relay is given, with the checks a schema can't make.
 
+mod backpressure;
 mod delivery;
 mod notices;
 mod relay;
@@ -12,6 +13,7 @@ use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
     connect::{Claim, DatabaseOptions, SinkOptions, servers},
+    pressure::Class,
     reprocess::Schedule,
     route::Routes,
 };
@@ -37,6 +39,9 @@ pub(crate) struct Settings {
     pub notices: NoticeSettings,
     pub reprocess: Vec<Schedule>,
     pub checks: CheckSettings,
+    pub unique_versions: bool,
+    /// Limits on what may wait.
+    pub backpressure: Vec<Class>,
 }
 
 #[derive(Clone)]
@@ -68,6 +73,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let notices = notices::settings(outbox, &mut problems);
     let reprocess = reprocess::schedules(outbox, &mut problems);
     let checks = validation::checks(outbox, &mut problems);
+    let backpressure = backpressure::classes(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -108,6 +114,8 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         },
         notices,
         reprocess,
+        unique_versions: outbox.database.unique_versions,
+        backpressure,
     })
 }
 

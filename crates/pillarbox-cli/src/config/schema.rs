@@ -1,6 +1,7 @@
 //! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file and
 //! those below it.
 
+mod backpressure;
 mod dlq;
 mod validation;
 
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
+    backpressure::Backpressure,
     dlq::{Command, Dlq, Reprocess, Webhook},
     validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
 };
@@ -37,6 +39,7 @@ pub(crate) struct Outbox {
     pub retry_policy: RetryPolicy,
     pub dlq: Dlq,
     pub validation: Validation,
+    pub backpressure: Backpressure,
     pub monitoring: Monitoring,
     pub http: Http,
 }
@@ -64,6 +67,8 @@ pub(crate) struct Database {
     pub answer_timeout_ms: u64,
     /// A larger payload is refused by `enqueue` and a dead letter in the relay.
     pub payload_bytes_max: u64,
+    /// Each version of an aggregate once: `migrate` makes a unique index, and `enqueue` refuses who comes second.
+    pub unique_versions: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -289,6 +294,7 @@ impl Default for Database {
             connect_timeout_ms: 5_000,
             answer_timeout_ms: 30_000,
             payload_bytes_max: 1024 * 1024,
+            unique_versions: false,
         }
     }
 }

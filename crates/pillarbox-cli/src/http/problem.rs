@@ -1,5 +1,7 @@
 //! What went wrong with a request, as JSON that says what to do.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     http::{StatusCode, header},
@@ -9,11 +11,17 @@ use pillarbox_relay::{
     dead::BulkError,
     store::{StoreError, StoreErrorKind},
 };
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// A database that is away may be back then.
+const AWAY: Duration = Duration::from_secs(5);
 
 pub(super) struct Problem {
     status: StatusCode,
     text: String,
+    /// What a program may want to know beside the text.
+    more: serde_json::Map<String, Value>,
+    retry_after: Option<Duration>,
 }
 
 impl Problem {
@@ -21,7 +29,22 @@ impl Problem {
         Self {
             status,
             text: text.into(),
+            more: serde_json::Map::new(),
+            retry_after: (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AWAY),
         }
+    }
+
+    /// Adds the members of an object to the answer.
+    pub(super) fn with(mut self, more: Value) -> Self {
+        if let Value::Object(more) = more {
+            self.more.extend(more);
+        }
+        self
+    }
+
+    pub(super) fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
     }
 
     pub(super) fn bad(text: impl Into<String>) -> Self {
@@ -54,10 +77,17 @@ fn status(kind: StoreErrorKind) -> StatusCode {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = Json(json!({ "error": self.text }));
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            return (self.status, [(header::RETRY_AFTER, "5")], body).into_response();
+        let mut body = json!({ "error": self.text });
+        if let Value::Object(body) = &mut body {
+            body.extend(self.more);
         }
-        (self.status, body).into_response()
+        match self.retry_after {
+            None => (self.status, Json(body)).into_response(),
+            // Whole seconds are all it can say.
+            Some(wait) => {
+                let seconds = wait.as_millis().div_ceil(1_000).max(1).to_string();
+                (self.status, [(header::RETRY_AFTER, seconds)], Json(body)).into_response()
+            }
+        }
     }
 }

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use pillarbox::Event;
 
 use super::{Failure, Finding, OnFailure, recent::Recent};
-use crate::{event::Seq, store::StoreError};
+use crate::{
+    event::Seq,
+    store::{StoreError, StoreErrorKind},
+};
 
 /// Aggregates whose latest version is remembered: some 30 MB.
 const AGGREGATES_MAX: usize = 200_000;
@@ -40,6 +43,20 @@ pub trait AggregateVersions: Send + Sync + 'static {
 
     /// The SQL of that index, for those who run their migrations themselves.
     fn index_sql(&self) -> String;
+
+    /// Makes the unique index that refuses a second event with one version of an aggregate; `latest` can use it, too. Says what
+    /// it did, a line each.
+    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
+        Err(StoreError::new(
+            StoreErrorKind::Misconfigured,
+            "this database can't keep versions unique: leave out `outbox.database.unique_versions`",
+        ))
+    }
+
+    /// The SQL of that one.
+    fn unique_index_sql(&self) -> String {
+        String::new()
+    }
 }
 
 /// What one reader of the store has let through. A new reader starts with a new one: it reads again what was not settled.

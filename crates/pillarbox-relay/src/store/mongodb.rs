@@ -19,6 +19,7 @@ mod keys;
 mod lanes;
 mod notices;
 mod park;
+mod pressure;
 mod reprocess;
 mod rows;
 mod schema;

@@ -16,6 +16,7 @@ mod marks;
 mod notices;
 mod notify;
 mod park;
+mod pressure;
 mod reprocess;
 mod row;
 mod schema;

@@ -13,6 +13,7 @@ mod discover;
 mod lanes;
 mod notices;
 mod park;
+mod pressure;
 mod reprocess;
 mod row;
 mod settle;

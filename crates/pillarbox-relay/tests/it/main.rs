@@ -7,6 +7,7 @@ mod engine;
 mod memory;
 mod mongodb;
 mod postgres;
+mod pressure;
 mod registry;
 mod simulation;
 mod sinks;

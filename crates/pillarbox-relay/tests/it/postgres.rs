@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod adapters;
 mod agreement;
 mod contract;
 mod discovery;
 mod function;
 mod fuzz;
+mod order;
 mod plans;
+mod pressure;
 mod schema;
 mod writing;
 

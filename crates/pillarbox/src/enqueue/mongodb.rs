@@ -4,6 +4,9 @@
 //! place, document by document in the order given. A transaction has its snapshot before that, so of two transactions
 //! that are one after the other because they change the same document, the later one's events have the higher seqs.
 
+mod keys;
+mod pressure;
+
 use std::collections::HashSet;
 
 use jiff::Timestamp as Time;
@@ -13,8 +16,9 @@ use mongodb::{
     error::{Error, ErrorKind},
 };
 
+use self::pressure::Classes;
 use super::{EnqueueError, Enqueued, Outbox, Transaction};
-use crate::{event::Event, lane::lane_of, table::Tables};
+use crate::{event::Event, lane::lane_of, pressure::Pressure, table::Tables};
 
 /// Events in one command. More need several, and no more memory than that.
 const COMMAND_EVENTS_MAX: usize = 1_000;
@@ -24,17 +28,21 @@ impl Transaction for ClientSession {
         if !in_transaction(self).await? {
             return Err(EnqueueError::NoTransaction);
         }
-        let client = self.client();
-        let default = client.default_database();
-        let default = default.as_ref().map(Database::name);
-        let (database, name) = place(outbox.tables.name(), default).ok_or(EnqueueError::NoDatabase)?;
-        let database = client.database(database);
-        let collection = database.collection(name);
+        let at = Place::of(self, outbox)?;
+        let mut first = true;
         let mut enqueued = Vec::with_capacity(events.len());
-        for events in events.chunks(COMMAND_EVENTS_MAX) {
-            let mut seen = existing(&database, &outbox.tables, name, self, events).await?;
-            let mut new = Vec::with_capacity(events.len());
-            for event in events {
+        for chunk in events.chunks(COMMAND_EVENTS_MAX) {
+            let (mut seen, classes) = at.existing(self, chunk).await?;
+            if std::mem::take(&mut first) {
+                // All topics are judged with the first events, so that a refusal leaves nothing behind.
+                let topics = events.iter().map(|event| event.topic.as_str());
+                classes.make_room(&at, topics).await?;
+                if outbox.keys_are_serialised() {
+                    keys::touch(&at, self, events).await?;
+                }
+            }
+            let mut new = Vec::with_capacity(chunk.len());
+            for event in chunk {
                 // Of two with one id the first is written.
                 if seen.insert(event.id.to_string()) {
                     new.push(document(event));
@@ -44,10 +52,118 @@ impl Transaction for ClientSession {
                 }
             }
             if !new.is_empty() {
-                write(&collection, self, &new).await?;
+                let insert = at.events.insert_many(&new).session(&mut *self);
+                insert.await.map_err(|error| explain(error, chunk))?;
+                classes.wrote(&at, new.len() as u64);
             }
         }
         Ok(enqueued)
+    }
+
+    async fn pressure(&mut self, outbox: &Outbox, topic: &str) -> Result<Option<Pressure>, EnqueueError> {
+        let at = Place::of(self, outbox)?;
+        let (_, classes) = at.existing(self, &[]).await?;
+        classes.of(&at, topic).await
+    }
+}
+
+/// An outbox's collections, as this needs them.
+struct Place<'a> {
+    tables: &'a Tables,
+    database: Database,
+    events: Collection<Document>,
+}
+
+impl<'a> Place<'a> {
+    fn of(session: &ClientSession, outbox: &'a Outbox) -> Result<Self, EnqueueError> {
+        let client = session.client();
+        let default = client.default_database();
+        let default = default.as_ref().map(Database::name);
+        let tables = outbox.tables();
+        let (database, name) = place(tables.name(), default).ok_or(EnqueueError::NoDatabase)?;
+        let database = client.database(database);
+        Ok(Self {
+            tables,
+            events: database.collection(name),
+            database,
+        })
+    }
+
+    /// The name of a collection beside the events.
+    fn beside(&self, suffix: &str) -> String {
+        format!("{}_{suffix}", self.events.name())
+    }
+
+    /// The ids of these events that are there already, and how the classes of topics stand. Asked through the outbox's version,
+    /// so that one command also tells whether there is an outbox: an insert would simply make a collection, and nobody would
+    /// read it. Looking comes before writing because a duplicate ends the whole transaction. Served by the index on event_id.
+    async fn existing(
+        &self,
+        session: &mut ClientSession,
+        written: &[Event],
+    ) -> Result<(HashSet<String>, Classes), EnqueueError> {
+        let ids: Vec<String> = written.iter().map(|event| event.id.to_string()).collect();
+        let pipeline = [
+            doc! { "$match": { "_id": "schema_version" } },
+            doc! { "$lookup": {
+                "from": self.events.name(),
+                "pipeline": [
+                    { "$match": { "event_id": { "$in": ids } } },
+                    { "$project": { "_id": 0, "event_id": 1 } },
+                ],
+                "as": "there",
+            } },
+            doc! { "$lookup": {
+                "from": self.beside("pressure"),
+                "pipeline": [{ "$sort": { "_id": 1 } }, { "$set": { "now": "$$NOW" } }],
+                "as": "pressure",
+            } },
+        ];
+        let mut found = self
+            .database
+            .collection::<Document>(&self.beside("meta"))
+            .aggregate(pipeline)
+            .session(&mut *session)
+            .await?;
+        let Some(found) = found.next(session).await.transpose()? else {
+            return Err(EnqueueError::NotMigrated {
+                table: self.tables.name().to_owned(),
+                source: None,
+            });
+        };
+        let there = found.get_array("there").map(Vec::as_slice).unwrap_or_default();
+        let id = |found: &Bson| Some(found.as_document()?.get_str("event_id").ok()?.to_owned());
+        Ok((there.iter().filter_map(id).collect(), Classes::read(&found)))
+    }
+}
+
+/// An insert's error, in this crate's words.
+fn explain(error: Error, events: &[Event]) -> EnqueueError {
+    const DUPLICATE: i32 = 11_000;
+    let ErrorKind::InsertMany(refused) = &*error.kind else {
+        return error.into();
+    };
+    let taken = refused.write_errors.iter().flatten().find_map(|refused| {
+        let versions = refused.code == DUPLICATE && refused.message.contains("unique_versions");
+        // Its place is among the new ones; the message shows the key.
+        let shown = |event: &&Event| {
+            let version = event
+                .aggregate_version
+                .map_or_else(String::new, |n| n.to_string());
+            let (kind, id) = (&event.aggregate_type, &event.aggregate_id);
+            let key =
+                format!("{{ entity_type: \"{kind}\", entity_id: \"{id}\", entity_version: {version} }}");
+            events.len() == 1 || refused.message.contains(&key)
+        };
+        events.iter().filter(|_| versions).find(shown)
+    });
+    match taken.and_then(|event| Some((event, event.aggregate_version?))) {
+        Some((event, version)) => EnqueueError::VersionTaken {
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+            version,
+        },
+        None => error.into(),
     }
 }
 
@@ -124,53 +240,4 @@ pub(crate) async fn in_transaction(session: &mut ClientSession) -> Result<bool, 
             _ => Err(error),
         },
     }
-}
-
-/// The ids of these events that are there already. Asked through the outbox's version, so that one command also tells
-/// whether there is an outbox: an insert would simply make a collection, and nobody would read it. Looking comes before
-/// writing because a duplicate ends the whole transaction. Served by the index on event_id.
-async fn existing(
-    database: &Database,
-    tables: &Tables,
-    events: &str,
-    session: &mut ClientSession,
-    written: &[Event],
-) -> Result<HashSet<String>, EnqueueError> {
-    let ids: Vec<String> = written.iter().map(|event| event.id.to_string()).collect();
-    let meta = tables.name_beside("meta");
-    let meta = meta.split_once('.').map_or(meta.as_str(), |(_, name)| name);
-    let pipeline = [
-        doc! { "$match": { "_id": "schema_version" } },
-        doc! { "$lookup": {
-            "from": events,
-            "pipeline": [
-                { "$match": { "event_id": { "$in": ids } } },
-                { "$project": { "_id": 0, "event_id": 1 } },
-            ],
-            "as": "there",
-        } },
-    ];
-    let mut found = database
-        .collection::<Document>(meta)
-        .aggregate(pipeline)
-        .session(&mut *session)
-        .await?;
-    let Some(found) = found.next(session).await.transpose()? else {
-        return Err(EnqueueError::NotMigrated {
-            table: tables.name().to_owned(),
-            source: None,
-        });
-    };
-    let there = found.get_array("there").map(Vec::as_slice).unwrap_or_default();
-    let id = |found: &Bson| Some(found.as_document()?.get_str("event_id").ok()?.to_owned());
-    Ok(there.iter().filter_map(id).collect())
-}
-
-async fn write(
-    collection: &Collection<Document>,
-    session: &mut ClientSession,
-    new: &[Document],
-) -> Result<(), EnqueueError> {
-    let insert = collection.insert_many(new).session(session);
-    Ok(insert.await.map(drop)?)
 }

@@ -1,97 +1,183 @@
-//! PostgreSQL: any number of events in one statement.
+//! PostgreSQL: any number of events in one statement, through whichever library holds the transaction.
+//!
+//! The statements and what their answers mean stand here; [`sqlx`], [`tokio_postgres`] and [`diesel`] only carry them.
 
-use std::collections::HashSet;
+mod columns;
+#[cfg(feature = "diesel")]
+mod diesel;
+#[cfg(feature = "postgres")]
+mod sqlx;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
 
-use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
+use std::{collections::HashSet, time::Duration};
+
 use uuid::Uuid;
 
-use super::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction};
-use crate::{event::Event, table::Tables};
+use self::columns::Columns;
+use super::{DatabaseError, EnqueueError, Enqueued, Outbox};
+use crate::{event::Event, pressure::Pressure, table::Tables};
 
 /// Events in one statement. More need several, and no more memory than that.
 const STATEMENT_EVENTS_MAX: usize = 1_000;
-/// PostgreSQL's calendar begins in 4713 BC; an event that was due long ago is due.
-const YEAR_1: i64 = -62_135_596_800_000_000;
 
 /// The channel on which a sleeping relay of this outbox listens.
 pub fn channel(tables: &Tables) -> String {
     format!("pillarbox:{}", tables.name())
 }
 
-impl OpenTransaction for Transaction<'_, Postgres> {
-    async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-        let sql = outbox.tables.render(include_str!("postgres/insert.sql"));
-        let mut enqueued = Vec::with_capacity(events.len());
-        for events in events.chunks(STATEMENT_EVENTS_MAX) {
-            let mut new = insert(outbox, self, &sql, events)
-                .await
-                .map_err(|error| outbox.database_error(is_missing_table(&error), error))?;
-            enqueued.extend(events.iter().map(|event| {
-                // Taken out: of two with one id, the first was written.
-                if new.remove(&event.id) {
-                    Enqueued::New
-                } else {
-                    Enqueued::Duplicate
-                }
-            }));
+/// A library's open transaction.
+trait Carrier: Send {
+    /// Runs a statement that takes one array of texts.
+    fn ask(&mut self, sql: &str, texts: &[&str])
+    -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
+
+    /// Runs `insert.sql`.
+    fn write(
+        &mut self,
+        sql: &str,
+        columns: &Columns<'_>,
+    ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
+}
+
+/// A row, the same for all statements: an event that was written, or how a class stands.
+struct Answer {
+    id: Option<Uuid>,
+    class: Option<String>,
+    pending: Option<i64>,
+    soft: Option<i64>,
+    hard: Option<i64>,
+    oldest_ms: Option<i64>,
+    delay_ms: Option<i64>,
+    retry_after_ms: Option<i64>,
+    refused: Option<bool>,
+}
+
+/// What the database refused, as far as the library tells.
+struct Failure {
+    code: Option<String>,
+    constraint: Option<String>,
+    detail: Option<String>,
+    error: DatabaseError,
+}
+
+async fn insert(
+    tx: &mut impl Carrier,
+    outbox: &Outbox,
+    events: &[Event],
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    if outbox.keys_are_serialised() {
+        let sql = outbox.tables().render(include_str!("postgres/lock_keys.sql"));
+        let keys: Vec<&str> = events.iter().map(Event::key).collect();
+        tx.ask(&sql, &keys)
+            .await
+            .map_err(|failure| failure.explain(outbox, events))?;
+    }
+    let sql = outbox.tables().render(include_str!("postgres/insert.sql"));
+    // All topics are judged with the first events, so that a refusal leaves nothing behind.
+    let mut topics: Vec<&str> = events.iter().map(|event| event.topic.as_str()).collect();
+    topics.sort_unstable();
+    topics.dedup();
+    let mut enqueued = Vec::with_capacity(events.len());
+    for events in events.chunks(STATEMENT_EVENTS_MAX) {
+        let columns = Columns::of(events, std::mem::take(&mut topics), channel(outbox.tables()))?;
+        let answers = tx
+            .write(&sql, &columns)
+            .await
+            .map_err(|failure| failure.explain(outbox, events))?;
+        if let Some(busy) = answers
+            .iter()
+            .filter_map(Answer::pressure)
+            .find_map(|p| EnqueueError::busy(&p))
+        {
+            return Err(busy);
         }
-        Ok(enqueued)
+        let mut new: HashSet<Uuid> = answers.iter().filter_map(|answer| answer.id).collect();
+        enqueued.extend(events.iter().map(|event| {
+            // Taken out: of two with one id, the first was written.
+            if new.remove(&event.id) {
+                Enqueued::New
+            } else {
+                Enqueued::Duplicate
+            }
+        }));
+    }
+    Ok(enqueued)
+}
+
+async fn pressure(
+    tx: &mut impl Carrier,
+    outbox: &Outbox,
+    topic: &str,
+) -> Result<Option<Pressure>, EnqueueError> {
+    let sql = outbox.tables().render(include_str!("postgres/pressure.sql"));
+    let answers = tx
+        .ask(&sql, &[topic])
+        .await
+        .map_err(|failure| failure.explain(outbox, &[]))?;
+    Ok(answers.iter().find_map(Answer::pressure))
+}
+
+impl Answer {
+    fn pressure(&self) -> Option<Pressure> {
+        let number = |n: i64| u64::try_from(n).unwrap_or(0);
+        let millis = |n: Option<i64>| Duration::from_millis(n.map_or(0, number));
+        Some(Pressure {
+            class: self.class.clone()?,
+            pending: self.pending.map_or(0, number),
+            soft: self.soft.map(number),
+            hard: self.hard.map(number),
+            oldest: self.oldest_ms.map(|n| millis(Some(n))),
+            delay: millis(self.delay_ms),
+            refused: self.refused.unwrap_or(false),
+            retry_after: millis(self.retry_after_ms),
+        })
     }
 }
 
-fn is_missing_table(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Database(refusal) if refusal.code().is_some_and(|c| c == "42P01" || c == "3F000"))
-}
+impl Failure {
+    fn explain(self, outbox: &Outbox, events: &[Event]) -> EnqueueError {
+        let tables = outbox.tables();
+        // A table, a schema or a function is not there.
+        if self
+            .code
+            .as_deref()
+            .is_some_and(|code| ["42P01", "3F000", "42883"].contains(&code))
+        {
+            return EnqueueError::NotMigrated {
+                table: tables.name().to_owned(),
+                source: Some(self.error),
+            };
+        }
+        let index = tables.index("unique_versions");
+        if self.constraint.as_deref() == Some(index.trim_matches('"'))
+            && let Some(taken) = self.taken(events)
+        {
+            return taken;
+        }
+        EnqueueError::Database(self.error)
+    }
 
-/// Writes some events and says which of them were new.
-async fn insert(
-    outbox: &Outbox,
-    tx: &mut Transaction<'_, Postgres>,
-    sql: &str,
-    events: &[Event],
-) -> Result<HashSet<Uuid>, sqlx::Error> {
-    let rows = sqlx::query(AssertSqlSafe(sql))
-        .bind(column(events, |e| e.id))
-        .bind(column(events, |e| e.topic.as_str()))
-        .bind(column(events, |e| e.stream.as_deref()))
-        .bind(column(events, |e| e.event_type.as_str()))
-        .bind(column(events, |e| e.schema_version))
-        .bind(column(events, |e| e.aggregate_type.as_str()))
-        .bind(column(events, |e| e.aggregate_id.as_str()))
-        .bind(column(events, |e| e.aggregate_version))
-        .bind(column(events, |e| e.partition_key.as_deref()))
-        .bind(payloads(events)?)
-        .bind(headers(events)?)
-        .bind(column(events, |e| e.project_id.as_deref()))
-        .bind(column(events, |e| e.user_id.as_deref()))
-        .bind(column(events, |e| {
-            e.available_at.map(|at| at.as_microsecond().max(YEAR_1))
-        }))
-        .bind(column(events, |e| e.retry.max_attempts))
-        .bind(column(events, |e| e.retry.base_delay_ms))
-        .bind(column(events, |e| e.retry.max_delay_ms))
-        .bind(column(events, |e| e.retry.backoff_multiplier))
-        .bind(channel(&outbox.tables))
-        .fetch_all(&mut **tx)
-        .await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
-}
-
-fn column<'a, T>(events: &'a [Event], field: impl Fn(&'a Event) -> T) -> Vec<T> {
-    events.iter().map(field).collect()
-}
-
-/// Checked to be JSON, and so UTF-8, before.
-fn payloads(events: &[Event]) -> Result<Vec<&str>, sqlx::Error> {
-    events
-        .iter()
-        .map(|event| std::str::from_utf8(&event.payload).map_err(|e| sqlx::Error::Encode(e.into())))
-        .collect()
-}
-
-fn headers(events: &[Event]) -> Result<Vec<String>, sqlx::Error> {
-    events
-        .iter()
-        .map(|event| serde_json::to_string(&event.headers).map_err(|e| sqlx::Error::Encode(e.into())))
-        .collect()
+    /// The detail shows the version that is taken: `(…)=(order, o-1, 3) already exists`.
+    fn taken(&self, events: &[Event]) -> Option<EnqueueError> {
+        let mut versioned = events
+            .iter()
+            .filter_map(|event| Some((event, event.aggregate_version?)));
+        let detail = self.detail.as_deref().unwrap_or_default();
+        let shown = |event: &Event, version: i64| {
+            detail.contains(&format!(
+                "=({}, {}, {version})",
+                event.aggregate_type, event.aggregate_id
+            ))
+        };
+        let (event, version) = match events {
+            [_] => versioned.next()?,
+            _ => versioned.find(|(event, version)| shown(event, *version))?,
+        };
+        Some(EnqueueError::VersionTaken {
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+            version,
+        })
+    }
 }

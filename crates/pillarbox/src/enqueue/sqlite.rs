@@ -4,19 +4,29 @@
 //! SQLite can't let a reader become a writer when another has written meanwhile, and says so at once, whatever the busy
 //! timeout.
 
+mod pressure;
+
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, SqlSafeStr, Sqlite, Transaction};
 
 use super::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction};
-use crate::{event::Event, lane::lane_of};
+use crate::{event::Event, lane::lane_of, pressure::Pressure};
 
-const INSERT: &str = include_str!("sqlite.sql");
+const INSERT: &str = include_str!("sqlite/insert.sql");
 
 impl OpenTransaction for Transaction<'_, Sqlite> {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-        insert(self, outbox, events)
-            .await
-            .map_err(|error| outbox.database_error(is_missing_table(&error), error))
+        let classes = pressure::classes(self, outbox).await?;
+        let topics = events.iter().map(|event| event.topic.as_str());
+        if let Some(busy) = pressure::refusal(&classes, topics) {
+            return Err(busy);
+        }
+        insert(self, outbox, events).await
+    }
+
+    async fn pressure(&mut self, outbox: &Outbox, topic: &str) -> Result<Option<Pressure>, EnqueueError> {
+        let classes = pressure::classes(self, outbox).await?;
+        Ok(pressure::of(&classes, topic).cloned())
     }
 }
 
@@ -24,8 +34,8 @@ async fn insert(
     tx: &mut Transaction<'_, Sqlite>,
     outbox: &Outbox,
     events: &[Event],
-) -> Result<Vec<Enqueued>, sqlx::Error> {
-    let insert = AssertSqlSafe(outbox.tables.render(INSERT)).into_sql_str();
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    let insert = AssertSqlSafe(outbox.tables().render(INSERT)).into_sql_str();
     let now = Timestamp::now().as_microsecond();
     let mut enqueued = Vec::with_capacity(events.len());
     for event in events {
@@ -54,7 +64,8 @@ async fn insert(
             .bind(headers)
             .bind(payload)
             .execute(&mut **tx)
-            .await?;
+            .await
+            .map_err(|error| explain(outbox, Some(event), error))?;
         enqueued.push(match done.rows_affected() {
             0 => Enqueued::Duplicate,
             _ => Enqueued::New,
@@ -63,8 +74,25 @@ async fn insert(
     Ok(enqueued)
 }
 
-fn is_missing_table(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .is_some_and(|error| error.message().starts_with("no such table"))
+/// An error of the database's library, in this crate's words.
+fn explain(outbox: &Outbox, event: Option<&Event>, error: sqlx::Error) -> EnqueueError {
+    let Some(refusal) = error.as_database_error() else {
+        return error.into();
+    };
+    if refusal.message().starts_with("no such table") {
+        return EnqueueError::NotMigrated {
+            table: outbox.tables().name().to_owned(),
+            source: Some(error.into()),
+        };
+    }
+    // The unique index on versions is named by its columns.
+    let versions = refusal.is_unique_violation() && refusal.message().contains(".aggregate_version");
+    match event.and_then(|event| Some((event, event.aggregate_version?))) {
+        Some((event, version)) if versions => EnqueueError::VersionTaken {
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+            version,
+        },
+        _ => error.into(),
+    }
 }

@@ -26,6 +26,11 @@ pub(crate) async fn index(
     migrate: bool,
     context: &Context,
 ) -> Result<()> {
+    if migrate && settings.unique_versions {
+        for line in open.versions.make_unique_index().await.map_err(store_error)? {
+            context.say(&line);
+        }
+    }
     if settings.checks.options.aggregate_versions.is_none() {
         return Ok(());
     }

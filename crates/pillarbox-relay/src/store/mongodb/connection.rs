@@ -48,12 +48,14 @@ pub(super) struct Collections {
     pub(super) notices: Collection<Document>,
     pub(super) notice_sends: Collection<Document>,
     pub(super) schedules: Collection<Document>,
+    pub(super) pressure: Collection<Document>,
+    pub(super) keys: Collection<Document>,
     pub(super) meta: Collection<Document>,
 }
 
 impl Collections {
     /// Each by what it is called in [`super::schema`]; the one that tells the version last.
-    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 10] {
+    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 12] {
         [
             ("events", &self.events),
             ("parked", &self.parked),
@@ -64,6 +66,8 @@ impl Collections {
             ("notices", &self.notices),
             ("notice_sends", &self.notice_sends),
             ("schedules", &self.schedules),
+            ("pressure", &self.pressure),
+            ("keys", &self.keys),
             ("meta", &self.meta),
         ]
     }
@@ -80,6 +84,8 @@ pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
         "notices",
         "notice_sends",
         "schedules",
+        "pressure",
+        "keys",
         "meta",
     ];
     let beside = beside.into_iter().map(|suffix| match suffix {
@@ -169,6 +175,8 @@ impl Connection {
             notices: beside("notices"),
             notice_sends: beside("notice_sends"),
             schedules: beside("schedules"),
+            pressure: beside("pressure"),
+            keys: beside("keys"),
             meta: beside("meta"),
             client,
         }

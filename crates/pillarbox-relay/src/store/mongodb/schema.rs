@@ -11,6 +11,8 @@
 //! | `_notices` | the fingerprint | n, state, count, last_died_at, told_at, about |
 //! | `_notice_sends` | {channel, fingerprint, n} | id, body, made_at, due_at, attempts, error |
 //! | `_schedules` | the name | last_run_at |
+//! | `_pressure` | the place | class, topics: [pattern], soft, hard, max_delay_ms, pending, oldest_at, drained, measured_at |
+//! | `_keys` | a number | n: written before events whose keys have this number, where that is asked for |
 //! | `_meta` | `schema_version` | value |
 //!
 //! A seq is a timestamp of the cluster's clock here and in `<events>`; a low mark is the number the engine knows. Dates are
@@ -26,8 +28,8 @@ use mongodb::{
 
 use self::index::{Index, indexes};
 pub(super) use self::{
-    index::versions_model,
-    script::{script, versions_script},
+    index::{unique_versions, versions},
+    script::{index_script, script},
 };
 use super::{
     connection::{Collections, Connection},
@@ -35,10 +37,14 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-pub(super) const VERSION: i32 = 3;
+pub(super) const VERSION: i32 = 4;
+/// `migrate` brings it up to date: it had fewer collections.
+const UPGRADABLE: i32 = 3;
 /// Of the document that says it: the only one of its collection.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
+/// Only where it is asked for. `enqueue` knows it by its name.
+pub(super) const UNIQUE_VERSIONS_INDEX: &str = "unique_versions";
 
 /// What could never be found, or never be settled, is refused where it is written.
 fn validator() -> Document {
@@ -78,6 +84,12 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     let table = connection.tables.name();
     match version(connection).await? {
         Some(VERSION) => Ok(()),
+        Some(UPGRADABLE) => Err(StoreError::new(
+            StoreErrorKind::NotMigrated,
+            format!(
+                "the outbox `{table}` is at version {UPGRADABLE}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
+            ),
+        )),
         Some(version) => Err(other_version(table, version)),
         None => Err(not_migrated(table)),
     }
@@ -87,14 +99,15 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
 pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
-    match version(connection).await? {
+    let before = version(connection).await?;
+    match before {
         Some(VERSION) => {
             return Ok(vec![format!(
                 "the outbox `{table}` is up to date (version {VERSION})"
             )]);
         }
+        Some(UPGRADABLE) | None => {}
         Some(version) => return Err(other_version(table, version)),
-        None => {}
     }
     let at = connection.collections().await?;
     for (name, collection) in at.all() {
@@ -119,12 +132,17 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         ));
     }
     // The last step: without it nothing counts as made.
-    let version = doc! { "$setOnInsert": { "value": VERSION } };
+    let version = doc! { "$set": { "value": VERSION } };
     let make = at
         .meta
         .update_one(doc! { "_id": "schema_version" }, version)
         .upsert(true);
     connection.run(make).await?;
+    if let Some(before) = before {
+        return Ok(vec![format!(
+            "the outbox `{table}` was at version {before} and is at version {VERSION} now"
+        )]);
+    }
     Ok(vec![format!(
         "made the outbox `{table}` (version {VERSION}) and the collections beside it"
     )])

@@ -84,7 +84,7 @@ impl AggregateVersions for MongoStore {
         }
         let at = self.connection.collections().await?;
         self.connection
-            .run(at.events.create_index(schema::versions_model()))
+            .run(at.events.create_index(schema::versions().model()))
             .await?;
         Ok(vec![format!(
             "made index {} on {}",
@@ -94,6 +94,22 @@ impl AggregateVersions for MongoStore {
     }
 
     fn index_sql(&self) -> String {
-        schema::versions_script(&self.connection.tables)
+        schema::index_script(&self.connection.tables, &schema::versions())
+    }
+
+    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
+        let at = self.connection.collections().await?;
+        let names = self.connection.run(at.events.list_index_names()).await?;
+        if names.iter().any(|name| name == schema::UNIQUE_VERSIONS_INDEX) {
+            return Ok(Vec::new());
+        }
+        let make = at.events.create_index(schema::unique_versions().model());
+        self.connection.run(make).await?;
+        let (index, events) = (schema::UNIQUE_VERSIONS_INDEX, at.events.name());
+        Ok(vec![format!("made index {index} on {events}")])
+    }
+
+    fn unique_index_sql(&self) -> String {
+        schema::index_script(&self.connection.tables, &schema::unique_versions())
     }
 }

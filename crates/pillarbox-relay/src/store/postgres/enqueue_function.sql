@@ -1,5 +1,5 @@
 -- Writes one event in the transaction it is called in, for applications in any language, and returns its id. Checks what
--- the library checks and says it in the same words, with the SQLSTATE PB400. The unique index on id refuses the second of
+-- the library checks and says it in the same words, with the SQLSTATE PB400; where too much waits, PB429. The unique index on id refuses the second of
 -- two, which writes nothing; locks only what it inserts, and with lock_key the key until the transaction ends.
 --
 -- The tables' names are looked up as the caller's search_path says, and with the caller's rights.
@@ -43,6 +43,8 @@ begin
         id := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing
             substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1), 52, 1), 53, 1), 'hex')::uuid;
     end if;
+    -- Waits where much waits, and raises PB429 where too much does. Before the lock, which must not be held that long.
+    perform {events_mind_pressure}(topic);
     if lock_key then
         -- In a statement before the insert: the event's place in the order is taken after the lock.
         perform pg_advisory_xact_lock(hashtextextended('pillarbox key {events} ' || coalesce(partition_key, aggregate_id), 0));

@@ -59,6 +59,19 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 "this user may not use the tables of {table}: `pillarbox migrate --print` says which rights it needs"
             ),
         ),
+        "23505"
+            if refusal
+                .constraint()
+                .is_some_and(|name| name.ends_with("_unique_versions")) =>
+        {
+            (
+                StoreErrorKind::Refused,
+                format!(
+                    "two events of {table} would have one version of an aggregate, which `outbox.database.unique_versions` forbids: \
+                 replay a dead letter under its own id, or mend the versions"
+                ),
+            )
+        }
         // Says itself what to do: see enqueue_schema.sql.
         "PB403" => (StoreErrorKind::Misconfigured, refusal.message().to_owned()),
         "25006" => (

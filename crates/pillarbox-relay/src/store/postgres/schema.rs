@@ -28,7 +28,12 @@ pub(super) fn sql(tables: &Tables) -> String {
 
 /// The tables, then the functions.
 fn script(tables: &Tables) -> String {
-    tables.render(include_str!("schema.sql")) + "\n" + &enqueue::sql(tables)
+    let tables_sql = concat!(
+        include_str!("schema.sql"),
+        "\n",
+        include_str!("schema_pressure.sql")
+    );
+    tables.render(tables_sql) + "\n" + &enqueue::sql(tables)
 }
 
 /// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
@@ -70,6 +75,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         "notices",
         "notice_sends",
         "schedules",
+        "pressure",
         "meta",
     ]
     .map(|suffix| tables.beside(suffix));

@@ -1,8 +1,8 @@
 -- The outbox, version 4. Every statement can be run again and then changes nothing; over versions 2 and 3 it brings those
 -- up to date.
 --
--- An application's role needs: insert and select on {events}, select on {events_asleep}, and usage on the schema of the
--- function it calls.
+-- An application's role needs: insert and select on {events}, select on {events_asleep}, {events_pressure} and the sequence
+-- {events_seq}, and usage on the schema of the function it calls.
 -- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
 -- sequences {events_seq} and {events_asleep}.
 

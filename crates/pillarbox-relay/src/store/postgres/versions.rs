@@ -41,16 +41,54 @@ impl AggregateVersions for PostgresStore {
     }
 
     async fn has_index(&self) -> Result<bool, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("versions_indexed.sql"));
-        let name = self.connection.tables().beside("versions");
-        let row = self.connection.row(&sql, arguments!(name)?).await?;
-        row.try_get(0).map_err(|e| self.connection.explain(e))
+        Ok(self.is_whole(PLAIN).await? || self.is_whole(UNIQUE).await?)
     }
 
     async fn make_index(&self) -> Result<Vec<String>, StoreError> {
         if self.has_index().await? {
             return Ok(Vec::new());
         }
+        self.make(PLAIN, self.index_sql()).await
+    }
+
+    fn index_sql(&self) -> String {
+        self.connection
+            .tables()
+            .render(include_str!("versions_index.sql"))
+    }
+
+    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
+        if self.is_whole(UNIQUE).await? {
+            return Ok(Vec::new());
+        }
+        let made = self.make(UNIQUE, self.unique_index_sql()).await;
+        if made.is_err() {
+            // What is left of it would refuse new versions, and is not the index that was asked for.
+            let _ = self.drop_index(UNIQUE).await;
+        }
+        made
+    }
+
+    fn unique_index_sql(&self) -> String {
+        self.connection
+            .tables()
+            .render(include_str!("versions_unique_index.sql"))
+    }
+}
+
+const PLAIN: &str = "versions";
+const UNIQUE: &str = "unique_versions";
+
+impl PostgresStore {
+    /// Whether an index is there and can be relied on.
+    async fn is_whole(&self, index: &str) -> Result<bool, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("versions_indexed.sql"));
+        let name = self.connection.tables().beside(index);
+        let row = self.connection.row(&sql, arguments!(name)?).await?;
+        row.try_get(0).map_err(|e| self.connection.explain(e))
+    }
+
+    async fn make(&self, index: &str, sql: String) -> Result<Vec<String>, StoreError> {
         let tables = self.connection.tables();
         let in_making = statement(tables, include_str!("versions_in_making.sql"));
         let row = self
@@ -63,17 +101,19 @@ impl AggregateVersions for PostgresStore {
                 "another process is making an index on the outbox just now: try again when it is done",
             ));
         }
-        let name = tables.beside("versions");
         // One that is there and not valid is what is left of a making that was broken off.
-        let drop = format!("drop index concurrently if exists {name}");
-        self.connection.outside(drop).await?;
-        self.connection.outside(self.index_sql()).await?;
-        Ok(vec![format!("made index {}", name.replace('"', ""))])
+        self.drop_index(index).await?;
+        self.connection.outside(sql).await?;
+        Ok(vec![format!(
+            "made index {}",
+            tables.beside(index).replace('"', "")
+        )])
     }
 
-    fn index_sql(&self) -> String {
+    async fn drop_index(&self, index: &str) -> Result<(), StoreError> {
+        let name = self.connection.tables().beside(index);
         self.connection
-            .tables()
-            .render(include_str!("versions_index.sql"))
+            .outside(format!("drop index concurrently if exists {name}"))
+            .await
     }
 }

@@ -17,9 +17,9 @@ use crate::store::{
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
-const VERSION: u32 = 3;
-/// What `schema_from_2.sql` brings up to date.
-const UPGRADABLE: u32 = 2;
+const VERSION: u32 = 4;
+/// What the scripts bring up to date.
+const UPGRADABLE: [u32; 2] = [2, 3];
 
 #[async_trait]
 impl Admin for SqliteStore {
@@ -40,14 +40,16 @@ impl Admin for SqliteStore {
             .map_err(|e| at.error(e))?;
         let found = version(at, &mut *tx).await;
         let table = at.tables.name();
-        let mut upgraded = false;
+        let mut upgraded = None;
         match found {
-            Ok(Some(version)) if is(&version, UPGRADABLE) => {
-                upgraded = true;
-                sqlx::raw_sql(at.statements.schema_from_2.clone())
-                    .execute(&mut *tx)
-                    .await
-                    .map_err(|e| at.error(e))?;
+            Ok(Some(version)) if UPGRADABLE.iter().any(|&older| is(&version, older)) => {
+                if is(&version, 2) {
+                    sqlx::raw_sql(at.statements.schema_from_2.clone())
+                        .execute(&mut *tx)
+                        .await
+                        .map_err(|e| at.error(e))?;
+                }
+                upgraded = Some(version);
             }
             Ok(Some(version)) if is(&version, VERSION) => {
                 return Ok(vec![format!(
@@ -65,9 +67,9 @@ impl Admin for SqliteStore {
             .map_err(|e| at.error(e))?;
         tx.commit().await.map_err(|e| at.error(e))?;
         connection.close().await.map_err(|e| at.error(e))?;
-        if upgraded {
+        if let Some(before) = upgraded {
             return Ok(vec![format!(
-                "the outbox `{table}` was at version {UPGRADABLE} and is at version {VERSION} now"
+                "the outbox `{table}` was at version {before} and is at version {VERSION} now"
             )]);
         }
         let mut done = Vec::new();
@@ -167,10 +169,10 @@ pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
         Some(version) if is(&version, VERSION) => Ok(()),
-        Some(version) if is(&version, UPGRADABLE) => Err(StoreError::new(
+        Some(version) if UPGRADABLE.iter().any(|&older| is(&version, older)) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(
-                "the outbox `{table}` is at version {UPGRADABLE}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
+                "the outbox `{table}` is at version {version}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
             ),
         )),
         Some(version) => Err(other_version(table, &version)),

@@ -1,4 +1,4 @@
--- The outbox, schema version 3.
+-- The outbox, schema version 4.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
 -- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
@@ -142,10 +142,27 @@ create table if not exists {events_schedules} (
     last_run_at integer not null
 ) strict;
 
+-- Backpressure: a row for each class of topics, none where nothing is limited. topics is a JSON list of patterns, an empty one takes
+-- all; a limit that is null is none. pending is how many waited when the sequence of the outbox stood at at_seq.
+create table if not exists {events_pressure} (
+    place integer primary key,
+    class text not null,
+    topics text not null,
+    soft integer,
+    hard integer,
+    max_delay_ms integer not null,
+    pending integer not null default 0,
+    at_seq integer not null default 0,
+    oldest_at integer,
+    drained real not null default 0,
+    measured_at integer not null default 0
+) strict;
+
 create table if not exists {events_meta} (
     name text primary key,
     value text not null
 ) strict;
 
--- Never over another version: the tables of that one were left as they are.
-insert into {events_meta} (name, value) values ('schema_version', '3') on conflict (name) do nothing;
+-- Never over another version: the tables of that one were left as they are. Version 3 had all but the last table.
+insert into {events_meta} (name, value) values ('schema_version', '4') on conflict (name) do nothing;
+update {events_meta} set value = '4' where name = 'schema_version' and value = '3';

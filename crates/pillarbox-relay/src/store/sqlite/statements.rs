@@ -67,6 +67,11 @@ statements![
     notice_told,
     page,
     park,
+    pressure_clear,
+    pressure_count,
+    pressure_glance,
+    pressure_note,
+    pressure_set,
     publish,
     put_aside,
     recent,
@@ -89,4 +94,5 @@ statements![
     versions_index,
     versions_indexed,
     versions_latest,
+    versions_unique_index,
 ];

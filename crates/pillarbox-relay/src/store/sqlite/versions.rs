@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::Row;
+use sqlx::{Row, SqlStr};
 
 use super::{SqliteStore, connection::Connections};
 use crate::{
@@ -44,12 +44,7 @@ impl AggregateVersions for SqliteStore {
     }
 
     async fn has_index(&self) -> Result<bool, StoreError> {
-        let at = &*self.connections;
-        sqlx::query_scalar(at.statements.versions_indexed.clone())
-            .bind(name(at))
-            .fetch_one(at.reader())
-            .await
-            .map_err(|e| at.error(e))
+        Ok(self.is_there("versions").await? || self.is_there("unique_versions").await?)
     }
 
     async fn make_index(&self) -> Result<Vec<String>, StoreError> {
@@ -57,18 +52,48 @@ impl AggregateVersions for SqliteStore {
             return Ok(Vec::new());
         }
         let at = &*self.connections;
-        sqlx::raw_sql(at.statements.versions_index.clone())
-            .execute(at.writer())
-            .await
-            .map_err(|e| at.error(e))?;
-        Ok(vec![format!("made index {}", name(at))])
+        self.make("versions", at.statements.versions_index.clone()).await
     }
 
     fn index_sql(&self) -> String {
         self.connections.statements.versions_index.as_str().to_owned()
     }
+
+    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
+        if self.is_there("unique_versions").await? {
+            return Ok(Vec::new());
+        }
+        let at = &*self.connections;
+        self.make("unique_versions", at.statements.versions_unique_index.clone())
+            .await
+    }
+
+    fn unique_index_sql(&self) -> String {
+        let at = &*self.connections;
+        at.statements.versions_unique_index.as_str().to_owned()
+    }
 }
 
-fn name(at: &Connections) -> String {
-    at.tables.index("versions").replace('"', "")
+impl SqliteStore {
+    async fn is_there(&self, index: &str) -> Result<bool, StoreError> {
+        let at = &*self.connections;
+        sqlx::query_scalar(at.statements.versions_indexed.clone())
+            .bind(name(at, index))
+            .fetch_one(at.reader())
+            .await
+            .map_err(|e| at.error(e))
+    }
+
+    async fn make(&self, index: &str, sql: SqlStr) -> Result<Vec<String>, StoreError> {
+        let at = &*self.connections;
+        sqlx::raw_sql(sql)
+            .execute(at.writer())
+            .await
+            .map_err(|e| at.error(e))?;
+        Ok(vec![format!("made index {}", name(at, index))])
+    }
+}
+
+fn name(at: &Connections, index: &str) -> String {
+    at.tables.index(index).replace('"', "")
 }

@@ -1,5 +1,6 @@
 -- Events into the application's transaction, in the order given. The unique index on id refuses the second of two; locks
--- only what it inserts. A relay that sleeps is told, once per transaction however often this runs.
+-- only what it inserts. Where too much of a topic's class waits, nothing is inserted, and the answer says so; where much
+-- does, it waits a little first. A relay that sleeps is told, once per transaction however often this runs.
 with given as (
     select *
     from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::bigint[],
@@ -8,6 +9,15 @@ with given as (
          g (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
             partition_key, payload, headers, project_id, user_id, available_at, max_attempts,
             base_delay_ms, max_delay_ms, backoff_multiplier, place)
+),
+pressure as materialized (
+    select * from {events_pressure_of}($20::text[])
+),
+slowed as materialized (
+    select pg_sleep(max(delay_ms) / 1000.0)
+    from pressure
+    where not exists (select from pressure where refused)
+    having max(delay_ms) > 0
 ),
 written as (
     insert into {events} (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id,
@@ -18,6 +28,9 @@ written as (
            timestamptz 'epoch' + available_at * interval '1 microsecond',
            max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier
     from given
+    where not exists (select from pressure where refused)
+      -- True, when it has waited: the seqs are taken after it.
+      and (select count(*) from slowed) >= 0
     order by place
     on conflict (id) do nothing
     returning id
@@ -25,4 +38,12 @@ written as (
 woken as materialized (
     select pg_notify($19::text, '') from {events_asleep} where last_value > extract(epoch from now())
 )
-select id, (select count(*) from woken) from written
+-- An event that was written has no class, and its other columns say nothing.
+select id, null::text as class, (select count(*) from woken) as pending, null::bigint as soft, null::bigint as hard,
+       null::bigint as oldest_ms, null::bigint as delay_ms, null::bigint as retry_after_ms, null::boolean as refused
+from written
+union all
+select null, class, pending, soft, hard, (extract(epoch from clock_timestamp() - oldest_at) * 1000)::bigint,
+       delay_ms, retry_after_ms, refused
+from pressure
+where refused

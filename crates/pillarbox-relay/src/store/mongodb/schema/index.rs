@@ -6,10 +6,10 @@ use mongodb::{
     options::IndexOptions,
 };
 
-use super::VERSIONS_INDEX;
+use super::{UNIQUE_VERSIONS_INDEX, VERSIONS_INDEX};
 
 /// One index of the outbox.
-pub(super) struct Index {
+pub(in crate::store::mongodb) struct Index {
     pub(super) keys: Document,
     name: &'static str,
     unique: bool,
@@ -28,7 +28,7 @@ impl Index {
         }
     }
 
-    pub(super) fn model(&self) -> IndexModel {
+    pub(in crate::store::mongodb) fn model(&self) -> IndexModel {
         let options = IndexOptions::builder()
             .name(self.name.to_owned())
             .unique(self.unique.then_some(true))
@@ -85,12 +85,20 @@ fn event_indexes() -> Vec<Index> {
 }
 
 /// What the check that versions increase looks them up by.
-pub(super) fn versions() -> Index {
+pub(in crate::store::mongodb) fn versions() -> Index {
     Index::new(VERSIONS_INDEX, doc! { "entity_id": 1, "entity_version": 1 })
 }
 
-pub(in crate::store::mongodb) fn versions_model() -> IndexModel {
-    versions().model()
+/// Each version of an aggregate once.
+pub(in crate::store::mongodb) fn unique_versions() -> Index {
+    Index {
+        unique: true,
+        partial: Some(doc! { "entity_version": { "$exists": true } }),
+        ..Index::new(
+            UNIQUE_VERSIONS_INDEX,
+            doc! { "entity_type": 1, "entity_id": 1, "entity_version": 1 },
+        )
+    }
 }
 
 fn parked_indexes() -> Vec<Index> {

@@ -6,14 +6,14 @@ use pillarbox::table::Tables;
 
 use super::{
     super::connection::names,
-    index::{indexes, versions},
+    index::{Index, indexes},
     validator,
 };
 
 /// A script for mongosh that makes the same, in the database it is connected to unless the tables name another.
 pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
     let mut script = String::from(
-        "// The outbox, version 3. Run it with mongosh on the primary; running it again changes nothing.\n",
+        "// The outbox, version 4. Run it with mongosh on the primary; running it again changes nothing.\n",
     );
     for (name, collection) in names(tables) {
         let (database, _) = place(&collection);
@@ -41,8 +41,7 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
             );
         }
         if name == "meta" {
-            let update =
-                "{ _id: \"schema_version\" }, { $setOnInsert: { value: Int32(3) } }, { upsert: true }";
+            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(4) } }, { upsert: true }";
             let _ = writeln!(script, "{collection}.updateOne({update});");
         }
     }
@@ -64,9 +63,8 @@ fn js<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// That index alone, as a line for mongosh.
-pub(in crate::store::mongodb) fn versions_script(tables: &Tables) -> String {
-    let index = versions();
+/// One index alone, as a line for mongosh.
+pub(in crate::store::mongodb) fn index_script(tables: &Tables, index: &Index) -> String {
     let (_, collection) = place(tables.name());
     format!(
         "{collection}.createIndex({}, {});",

@@ -1,0 +1,194 @@
+//! Events written over HTTP: one as JSON, many as a JSON list or as NDJSON; all of them in one transaction, or none.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    body::{Body, Bytes, to_bytes},
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox_relay::store::admin::AdminEnqueueError;
+use serde_json::{Value, json};
+
+use super::{Api, problem::Problem};
+
+/// Bodies in memory at once; others wait.
+pub(super) const WRITERS_MAX: usize = 8;
+const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What an event may have beside its payload.
+const EVENT_OVERHEAD_BYTES_MAX: usize = 64 * 1024;
+const EVENTS_MAX: usize = 10_000;
+/// Whoever sends more slowly gives his place to another.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+pub(super) async fn write(
+    State(api): State<Arc<Api>>,
+    request: Request,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let (head, body) = request.into_parts();
+    let form = Form::of(&head.headers)?;
+    // The semaphore is never closed.
+    let _place = api.writers.acquire().await;
+    let bytes_max = BODY_BYTES_MAX.max(
+        api.limits
+            .payload_bytes_max
+            .saturating_add(EVENT_OVERHEAD_BYTES_MAX),
+    );
+    let body = tokio::time::timeout(BODY_TIME_MAX, whole(body, &head.headers, bytes_max))
+        .await
+        .map_err(|_| {
+            Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body took too long: send it faster",
+            )
+        })??;
+    let events = form.read(&body)?;
+    let results = api
+        .admin
+        .enqueue(&api.limits, &events)
+        .await
+        .map_err(|error| refusal(error, &api.limits))?;
+    let new = results.iter().filter(|result| **result == Enqueued::New).count();
+    let list: Vec<Value> = events
+        .iter()
+        .zip(&results)
+        .map(|(event, result)| {
+            let word = match result {
+                Enqueued::New => "new",
+                Enqueued::Duplicate => "duplicate",
+            };
+            json!({ "id": event.id, "result": word })
+        })
+        .collect();
+    let status = if new > 0 {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let duplicate = results.len() - new;
+    Ok((
+        status,
+        Json(json!({ "new": new, "duplicate": duplicate, "events": list })),
+    ))
+}
+
+async fn whole(body: Body, headers: &HeaderMap, bytes_max: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let text = format!("the body has more than {bytes_max} bytes: send the events in parts");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+    };
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: usize| length > bytes_max) {
+        return Err(too_large());
+    }
+    to_bytes(body, bytes_max).await.map_err(|error| {
+        match std::error::Error::source(&error)
+            .is_some_and(|cause| cause.to_string().contains("length limit"))
+        {
+            true => too_large(),
+            false => Problem::bad("the body broke off"),
+        }
+    })
+}
+
+/// How the events are written down.
+#[derive(Clone, Copy)]
+enum Form {
+    Json,
+    Ndjson,
+}
+
+impl Form {
+    /// A form on a page elsewhere can't send either.
+    fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let kind = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok());
+        let kind = kind
+            .and_then(|kind| kind.split(';').next())
+            .unwrap_or_default()
+            .trim();
+        match kind.to_ascii_lowercase().as_str() {
+            "application/json" => Ok(Self::Json),
+            "application/x-ndjson" | "application/ndjson" => Ok(Self::Ndjson),
+            _ => Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "send an event or a list of them as application/json, or one a line as application/x-ndjson",
+            )),
+        }
+    }
+
+    fn read(self, body: &[u8]) -> Result<Vec<Event>, Problem> {
+        let events = match self {
+            Self::Json if body.trim_ascii_start().starts_with(b"[") => serde_json::from_slice(body)
+                .map_err(|e| Problem::bad(format!("the body is no list of events: {e}")))?,
+            Self::Json => {
+                let event = serde_json::from_slice(body);
+                vec![event.map_err(|e| Problem::bad(format!("the body is no event: {e}")))?]
+            }
+            Self::Ndjson => lines(body)?,
+        };
+        match events.len() {
+            0 => Err(Problem::bad("there is no event in the body")),
+            1..=EVENTS_MAX => Ok(events),
+            many => Err(Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("there are {many} events; {EVENTS_MAX} is the most: send them in parts"),
+            )),
+        }
+    }
+}
+
+fn lines(body: &[u8]) -> Result<Vec<Event>, Problem> {
+    body.split(|byte| *byte == b'\n')
+        .enumerate()
+        .filter(|(_, line)| !line.trim_ascii().is_empty())
+        .map(|(number, line)| {
+            serde_json::from_slice(line).map_err(|e| {
+                let text = e.to_string().replace("at line 1 column", "at column");
+                Problem::bad(format!("line {}: {text}. Nothing was written", number + 1))
+            })
+        })
+        .collect()
+}
+
+fn refusal(error: AdminEnqueueError, limits: &Limits) -> Problem {
+    let error = match error {
+        AdminEnqueueError::Store(error) => return error.into(),
+        AdminEnqueueError::Refused(error) => error,
+    };
+    match &error {
+        EnqueueError::Refused { index, problem } => {
+            let text = format!("event {index}: {problem}. Nothing was written");
+            let too_large = matches!(problem, pillarbox::CheckError::PayloadTooLarge { .. });
+            let status = match too_large {
+                true => StatusCode::PAYLOAD_TOO_LARGE,
+                false => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            Problem::new(status, text)
+                .with(json!({ "index": index, "payload_bytes_max": limits.payload_bytes_max }))
+        }
+        EnqueueError::Busy {
+            class,
+            pending,
+            limit,
+            oldest,
+            retry_after,
+        } => Problem::new(StatusCode::TOO_MANY_REQUESTS, error.to_string())
+            .retry_after(*retry_after)
+            .with(json!({
+                "class": class,
+                "pending": pending,
+                "limit": limit,
+                "oldest_seconds": oldest.map(|age| age.as_secs_f64()),
+                "retry_after_seconds": retry_after.as_secs_f64(),
+            })),
+        EnqueueError::VersionTaken { .. } => Problem::new(StatusCode::CONFLICT, error.to_string()),
+        EnqueueError::NotMigrated { .. } => Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}

@@ -1,0 +1,136 @@
+//! Backpressure: the figures that `enqueue` reads with its look for duplicates. There is no sequence to tell what was written
+//! since, so they are kept young.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+
+use super::{MongoStore, document, field};
+use crate::{
+    event::Seq,
+    pressure::{Class, Figures, Gauge, Glance, TopicWaiting, Waiting},
+    store::StoreError,
+};
+
+#[async_trait]
+impl Gauge for MongoStore {
+    async fn set_classes(&self, classes: &[Class]) -> Result<(), StoreError> {
+        let at = self.connection.collections().await?;
+        let there: Vec<Document> = self.connection.all(at.pressure.find(doc! {})).await?;
+        let places: Vec<i32> = (0..).take(classes.len()).collect();
+        let others = doc! { "_id": { "$nin": &places } };
+        self.connection.run(at.pressure.delete_many(others)).await?;
+        for (place, class) in places.into_iter().zip(classes) {
+            let wanted = setting(class);
+            let same = |there: &Document| {
+                there.get("_id") == Some(&Bson::Int32(place))
+                    && wanted.iter().all(|(name, value)| there.get(name) == Some(value))
+            };
+            if there.iter().any(same) {
+                continue;
+            }
+            let mut new = wanted;
+            // Old figures: until there are some, producers count for themselves.
+            new.extend(doc! { "pending": 0_i64, "drained": 0.0, "measured_at": DateTime::from_millis(0) });
+            let set = at.pressure.replace_one(doc! { "_id": place }, new).upsert(true);
+            self.connection.run(set).await?;
+        }
+        Ok(())
+    }
+
+    /// The index on (status, created_at) has everything that is asked for.
+    async fn glance(&self, enough: u64) -> Result<Glance, StoreError> {
+        let at = self.connection.collections().await?;
+        let waiting = doc! { "status": "pending" };
+        let waiting = at.events.count_documents(waiting).limit(enough);
+        let waiting = self.connection.run(waiting).await?;
+        let figures = [
+            doc! { "$group": {
+                "_id": null, "pending": { "$max": "$pending" }, "measured_at": { "$min": "$measured_at" },
+            } },
+            doc! { "$set": { "now": "$$NOW" } },
+        ];
+        let figures: Vec<Document> = self.connection.all(at.pressure.aggregate(figures)).await?;
+        let figures = figures.into_iter().next().unwrap_or_default();
+        let date = |name: &str| figures.get_datetime(name).map_or(0, |at| at.timestamp_millis());
+        let (then, now) = (date("measured_at"), date("now"));
+        let age = Duration::from_millis(u64::try_from(now.saturating_sub(then)).unwrap_or(0));
+        Ok(Glance {
+            waiting,
+            at: 0,
+            noted_at: 0,
+            noted_pending: field::count(&figures, "pending"),
+            age: (then > 0).then_some(age),
+        })
+    }
+
+    /// The index on (status, created_at) finds them, the oldest first; each is read for its topic.
+    async fn count(&self, _at: Seq, limit: u64) -> Result<Waiting, StoreError> {
+        let at = self.connection.collections().await?;
+        let by_topic = [
+            doc! { "$match": { "status": "pending" } },
+            doc! { "$sort": { "created_at": 1 } },
+            doc! { "$limit": i64::try_from(limit).unwrap_or(i64::MAX) },
+            doc! { "$group": { "_id": "$topic", "n": { "$sum": 1_i64 }, "oldest": { "$min": "$created_at" } } },
+        ];
+        let found: Vec<Document> = self.connection.all(at.events.aggregate(by_topic)).await?;
+        let topic = |found: &Document| TopicWaiting {
+            topic: field::text(found, "_id"),
+            count: field::count(found, "n"),
+            oldest: found.get_datetime("oldest").ok().map(|at| document::time(*at)),
+        };
+        let topics: Vec<TopicWaiting> = found.iter().map(topic).collect();
+        let counted: u64 = topics.iter().map(|topic| topic.count).sum();
+        let behind = match counted < limit {
+            true => 0,
+            false => {
+                self.connection
+                    .run(at.events.count_documents(doc! { "status": "pending" }))
+                    .await?
+            }
+        };
+        Ok(Waiting {
+            topics,
+            not_counted: behind.saturating_sub(counted),
+        })
+    }
+
+    async fn note(&self, figures: &Figures) -> Result<(), StoreError> {
+        let at = self.connection.collections().await?;
+        for (place, (pending, oldest)) in (0_i32..).zip(&figures.classes) {
+            let oldest = oldest.map_or(Bson::Null, |at: Timestamp| {
+                DateTime::from_millis(at.as_millisecond()).into()
+            });
+            let change = vec![doc! { "$set": {
+                "pending": i64::try_from(*pending).unwrap_or(i64::MAX),
+                "oldest_at": oldest,
+                "drained": figures.drained,
+                "measured_at": "$$NOW",
+            } }];
+            self.connection
+                .run(at.pressure.update_one(doc! { "_id": place }, change))
+                .await?;
+        }
+        Ok(())
+    }
+
+    fn reliable_for(&self) -> Option<Duration> {
+        Some(Duration::from_secs(3))
+    }
+}
+
+/// What the configuration says of a class.
+fn setting(class: &Class) -> Document {
+    let limit =
+        |limit: Option<u64>| limit.map_or(Bson::Null, |n| i64::try_from(n).unwrap_or(i64::MAX).into());
+    let topics: Vec<&str> = class.topics.iter().map(|pattern| pattern.as_str()).collect();
+    doc! {
+        "class": &class.name,
+        "topics": topics,
+        "soft": limit(class.limit.soft),
+        "hard": limit(class.limit.hard),
+        "max_delay_ms": class.limit.max_delay.as_millis() as i64,
+    }
+}

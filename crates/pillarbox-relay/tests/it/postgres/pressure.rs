@@ -1,0 +1,367 @@
+//! Backpressure in PostgreSQL, where the decision is made in SQL.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, pressure::Limit};
+use pillarbox_relay::{
+    pressure::{Class, Gauge},
+    route::Pattern,
+    store::Admin,
+};
+use sqlx::postgres::PgDatabaseError;
+
+use super::{DEADLINE, Place, event, place};
+
+fn class(name: &str, topics: &[&str], soft: Option<u64>, hard: Option<u64>) -> Class {
+    Class {
+        name: name.into(),
+        topics: topics.iter().map(|topic| Pattern::new(topic).unwrap()).collect(),
+        limit: Limit {
+            soft,
+            hard,
+            max_delay: Duration::from_millis(100),
+        },
+    }
+}
+
+async fn enqueue(place: &Place, topic: &str) -> Result<Enqueued, EnqueueError> {
+    let mut tx = place.pool.begin().await.unwrap();
+    let enqueued = Outbox::default()
+        .enqueue(&mut tx, &Event::new(topic, "X", "thing", "1"))
+        .await?;
+    tx.commit().await.unwrap();
+    Ok(enqueued)
+}
+
+#[tokio::test]
+async fn sql_judges_as_rust_does() {
+    let Some(place) = place().await else { return };
+    let mut tx = place.pool.begin().await.unwrap();
+    let mut refusals = 0;
+    for (soft, hard) in [
+        (Some(100), Some(200)),
+        (Some(7), None),
+        (None, Some(150)),
+        (None, None),
+    ] {
+        for max_delay in [0, 1, 80, 5_000] {
+            for pending in [0, 7, 8, 100, 101, 149, 150, 199, 200, 201, 1_000_000_000] {
+                for drained in [0.0, 0.001, 33.3, 1e9] {
+                    sqlx::query(
+                        "with gone as (delete from outbox_events_pressure)
+                         insert into outbox_events_pressure (place, class, topics, soft, hard, max_delay_ms, pending, at_seq, drained,
+                                                             measured_at)
+                         select 0, 'c', '', $1, $2, $3, $4, last_value, $5, now() from outbox_events_seq
+                         on conflict (place) do update set soft = excluded.soft, hard = excluded.hard, pending = excluded.pending,
+                             max_delay_ms = excluded.max_delay_ms, drained = excluded.drained",
+                    )
+                    .bind(soft)
+                    .bind(hard)
+                    .bind(max_delay)
+                    .bind(pending)
+                    .bind(drained)
+                    .execute(&mut *tx)
+                    .await
+                    .unwrap();
+                    let limit = Limit {
+                        soft: soft.map(|n: i64| n as u64),
+                        hard: hard.map(|n: i64| n as u64),
+                        max_delay: Duration::from_millis(max_delay as u64),
+                    };
+                    let mut expected = limit.judge("c", pending as u64, None, Some(drained));
+                    // Whole milliseconds, as SQL has them.
+                    expected.retry_after = Duration::from_millis(expected.retry_after.as_millis() as u64);
+                    let found = Outbox::default().pressure(&mut tx, "any").await.unwrap().unwrap();
+                    assert_eq!(found, expected);
+                    refusals += usize::from(found.refused);
+                }
+            }
+        }
+    }
+    assert!(refusals > 0);
+}
+
+#[tokio::test]
+async fn topics_belong_to_the_first_class_that_takes_them_in_sql_as_in_rust() {
+    let Some(place) = place().await else { return };
+    let patterns = [
+        vec!["report.>"],
+        vec!["a.*.c", "x+y.(z)"],
+        vec!["report.day", "*.b_c", "ü.$"],
+        vec!["*"],
+        vec![],
+    ];
+    let classes: Vec<Class> = (0..)
+        .zip(&patterns)
+        .map(|(n, topics)| class(&format!("c{n}"), topics, None, Some(10)))
+        .collect();
+    place.store.set_classes(&classes).await.unwrap();
+    let mut tx = place.pool.begin().await.unwrap();
+    for topic in [
+        "report",
+        "report.",
+        "report.day",
+        "report.x.y",
+        "reports.day",
+        "a.b.c",
+        "a..c",
+        "a.b.c.d",
+        "a.b",
+        "x+y.(z)",
+        "xxy.z",
+        "q.b_c",
+        "q.bxc",
+        "ü.$",
+        "ü.",
+        "one",
+        "one.two",
+        "A.B.C",
+        "a.b\\c",
+        "*",
+        ">",
+    ] {
+        let takes = |patterns: &&Vec<&str>| {
+            patterns.is_empty()
+                || patterns
+                    .iter()
+                    .any(|pattern| Pattern::new(pattern).unwrap().matches(topic))
+        };
+        let expected = patterns.iter().position(|patterns| takes(&patterns)).unwrap();
+        let found = Outbox::default().pressure(&mut tx, topic).await.unwrap().unwrap();
+        assert_eq!(found.class, format!("c{expected}"), "{topic}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_the_transaction_usable_and_nothing_behind() {
+    let Some(place) = place().await else { return };
+    place.run("create table orders (id int)").await;
+    place
+        .store
+        .set_classes(&[class("bulk", &["report.>"], None, Some(3))])
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        let _ = enqueue(&place, "report.day").await;
+    }
+    let mut tx = place.pool.begin().await.unwrap();
+    sqlx::query("insert into orders values (1)")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    // More than one statement takes, and the topic that is refused is the last.
+    let mut events: Vec<Event> = (0..1_500).map(|n| event(&format!("k{n}"))).collect();
+    events.push(Event::new("report.day", "X", "thing", "1"));
+    let refused = Outbox::default().enqueue_all(&mut tx, &events).await;
+    match refused {
+        Err(EnqueueError::Busy {
+            class,
+            pending,
+            limit,
+            retry_after,
+            ..
+        }) => {
+            assert_eq!((&*class, limit, retry_after), ("bulk", 3, Duration::from_secs(5)));
+            assert!(pending >= 3);
+        }
+        other => panic!("{other:?}"),
+    }
+    sqlx::query("insert into orders values (2)")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(place.number("select count(*) from orders").await, 2);
+    assert!(place.number("select count(*) from outbox_events").await <= 3);
+}
+
+#[tokio::test]
+async fn above_the_soft_limit_the_database_waits_before_it_writes() {
+    let Some(place) = place().await else { return };
+    let mut slow = class("bulk", &[], Some(1), Some(1_000));
+    slow.limit.max_delay = Duration::from_secs(5_000);
+    place.store.set_classes(&[slow]).await.unwrap();
+    place.run("update outbox_events_pressure set pending = 900").await;
+    let mut tx = place.pool.begin().await.unwrap();
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    let pressure = Outbox::default().pressure(&mut tx, "t").await.unwrap().unwrap();
+    assert!(pressure.delay > Duration::from_secs(4_000), "{pressure:?}");
+    let event = event("a");
+    let writing = tokio::spawn(async move { Outbox::default().enqueue(&mut tx, &event).await });
+    let sleeping =
+        format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event = 'PgSleep'");
+    let seen = async {
+        while place.number(&sleeping).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, seen).await.unwrap();
+    // Only what was never called: no seq was taken before the wait.
+    assert_eq!(
+        place
+            .number("select count(*) from outbox_events_seq where is_called")
+            .await,
+        0
+    );
+    place.run(&format!("select pg_cancel_backend({pid})")).await;
+    assert!(writing.await.unwrap().is_err());
+}
+
+/// No relay at all: as if it were killed, or stalled for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_at_full_speed_hold_the_backlog_at_the_hard_limit_without_a_relay() {
+    const WRITERS: usize = 12;
+    const HARD: u64 = 500;
+    let Some(place) = place().await else { return };
+    let place = Arc::new(place);
+    place.run("create table orders (id int)").await;
+    let classes = [
+        class("money", &["money.>"], None, None),
+        class("rest", &[], None, Some(HARD)),
+    ];
+    place.store.set_classes(&classes).await.unwrap();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let writer = || {
+        let (place, refused) = (place.clone(), refused.clone());
+        tokio::spawn(async move {
+            while refused.load(Ordering::Relaxed) < 20 * WRITERS {
+                match enqueue(&place, "report.day").await {
+                    Ok(_) => {}
+                    Err(EnqueueError::Busy { .. }) => {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+    };
+    let writers: Vec<_> = (0..WRITERS).map(|_| writer()).collect();
+    for writer in writers {
+        tokio::time::timeout(DEADLINE, writer).await.unwrap().unwrap();
+    }
+    let pending = place.store.status().await.unwrap().pending;
+    let most = HARD + WRITERS as u64;
+    assert!((HARD - 1..=most).contains(&pending), "{pending}");
+    place.run("insert into orders values (1)").await;
+    enqueue(&place, "money.out").await.unwrap();
+    place.store.set_classes(&[]).await.unwrap();
+    assert_eq!(
+        place.number("select count(*) from outbox_events_pressure").await,
+        0
+    );
+    enqueue(&place, "report.day").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_sql_function_raises_its_own_sqlstate_with_the_figures() {
+    let Some(place) = place().await else { return };
+    let ask = || sqlx::query("select outbox_events_mind_pressure('report.day')").execute(&place.pool);
+    ask().await.unwrap();
+    place
+        .store
+        .set_classes(&[class("bulk", &["report.>"], None, Some(3))])
+        .await
+        .unwrap();
+    ask().await.unwrap();
+    place
+        .run("update outbox_events_pressure set pending = 30, oldest_at = now() - interval '9 seconds'")
+        .await;
+    let error = ask().await.unwrap_err();
+    let told = error
+        .as_database_error()
+        .unwrap()
+        .downcast_ref::<PgDatabaseError>();
+    assert_eq!(told.code(), "PB429");
+    assert!(
+        told.message().contains("class bulk") && told.hint().is_some(),
+        "{told:?}"
+    );
+    let detail: serde_json::Value = serde_json::from_str(told.detail().unwrap()).unwrap();
+    assert_eq!(detail["class"], "bulk");
+    assert_eq!(detail["retry_after_ms"], 5_000);
+    assert!(
+        detail["pending"].as_i64().unwrap() >= 30 && detail["oldest_ms"].as_i64().unwrap() >= 9_000,
+        "{detail}"
+    );
+}
+
+#[tokio::test]
+async fn an_applications_role_needs_to_read_the_figures_and_gets_that_with_the_upgrade() {
+    let Some(place) = place().await else { return };
+    let role = format!("app_{}", uuid::Uuid::now_v7().simple());
+    // As it was at version 3.
+    place
+        .run(&format!(
+            "create role {role};
+             grant insert, select on outbox_events to {role};
+             grant select on outbox_events_asleep to {role};
+             drop function outbox_events_mind_pressure, outbox_events_pressure_of;
+             drop table outbox_events_pressure;
+             update outbox_events_meta set version = 3"
+        ))
+        .await;
+    let mut tx = place.pool.begin().await.unwrap();
+    let error = Outbox::default().enqueue(&mut tx, &event("a")).await.unwrap_err();
+    assert!(matches!(error, EnqueueError::NotMigrated { .. }), "{error:?}");
+    drop(tx);
+    let done = place.store.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 3"), "{done:?}");
+    place
+        .store
+        .set_classes(&[class("bulk", &[], None, Some(2))])
+        .await
+        .unwrap();
+    let mut refused = false;
+    for _ in 0..3 {
+        let mut tx = place.pool.begin().await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!("set local role {role}")))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        match Outbox::default().enqueue(&mut tx, &event("a")).await {
+            Ok(_) => tx.commit().await.unwrap(),
+            Err(error) => refused = matches!(error, EnqueueError::Busy { .. }),
+        }
+    }
+    assert!(refused);
+    place
+        .run(&format!("drop owned by {role}; drop role {role}"))
+        .await;
+}
+
+/// Printed, not asserted: machines are noisy.
+#[tokio::test]
+async fn what_the_check_costs_is_told() {
+    let Some(place) = place().await else { return };
+    let mut tx = place.pool.begin().await.unwrap();
+    let outbox = Outbox::default();
+    let events: Vec<Event> = (0..2_000).map(|n| event(&format!("k{n}"))).collect();
+    let three = [
+        class("a", &["other.>"], Some(1 << 29), Some(1 << 30)),
+        class("money", &["money.>"], None, None),
+        class("rest", &[], Some(1 << 29), Some(1 << 30)),
+    ];
+    let mut told = Vec::new();
+    for (half, classes) in [(&events[..1_000], &[][..]), (&events[1_000..], &three)] {
+        place.store.set_classes(classes).await.unwrap();
+        outbox.enqueue(&mut tx, &event("warm")).await.unwrap();
+        let start = Instant::now();
+        for event in half {
+            outbox.enqueue(&mut tx, event).await.unwrap();
+        }
+        told.push(start.elapsed().as_micros() as f64 / half.len() as f64);
+    }
+    println!(
+        "enqueue in an open transaction: {:.0} µs without classes, {:.0} µs with three",
+        told[0], told[1]
+    );
+}

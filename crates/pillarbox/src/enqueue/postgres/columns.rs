@@ -1,0 +1,86 @@
+//! Events as `insert.sql` takes them: an array for each column.
+
+use uuid::Uuid;
+
+use crate::{enqueue::EnqueueError, event::Event};
+
+/// PostgreSQL's calendar begins in 4713 BC; an event that was due long ago is due.
+const YEAR_1: i64 = -62_135_596_800_000_000;
+
+/// In the order of the parameters.
+pub(super) struct Columns<'a> {
+    pub(super) id: Vec<Uuid>,
+    pub(super) topic: Vec<&'a str>,
+    pub(super) stream: Vec<Option<&'a str>>,
+    pub(super) event_type: Vec<&'a str>,
+    pub(super) schema_version: Vec<i32>,
+    pub(super) aggregate_type: Vec<&'a str>,
+    pub(super) aggregate_id: Vec<&'a str>,
+    pub(super) aggregate_version: Vec<Option<i64>>,
+    pub(super) partition_key: Vec<Option<&'a str>>,
+    pub(super) payload: Vec<&'a str>,
+    pub(super) headers: Vec<String>,
+    pub(super) project_id: Vec<Option<&'a str>>,
+    pub(super) user_id: Vec<Option<&'a str>>,
+    /// Microseconds since 1970.
+    pub(super) available_at: Vec<Option<i64>>,
+    pub(super) max_attempts: Vec<Option<i32>>,
+    pub(super) base_delay_ms: Vec<Option<i64>>,
+    pub(super) max_delay_ms: Vec<Option<i64>>,
+    pub(super) backoff_multiplier: Vec<Option<f64>>,
+    pub(super) channel: String,
+    /// The topics to ask whether there is room for.
+    pub(super) topics: Vec<&'a str>,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(
+        events: &'a [Event],
+        topics: Vec<&'a str>,
+        channel: String,
+    ) -> Result<Self, EnqueueError> {
+        Ok(Self {
+            id: column(events, |e| e.id),
+            topic: column(events, |e| e.topic.as_str()),
+            stream: column(events, |e| e.stream.as_deref()),
+            event_type: column(events, |e| e.event_type.as_str()),
+            schema_version: column(events, |e| e.schema_version),
+            aggregate_type: column(events, |e| e.aggregate_type.as_str()),
+            aggregate_id: column(events, |e| e.aggregate_id.as_str()),
+            aggregate_version: column(events, |e| e.aggregate_version),
+            partition_key: column(events, |e| e.partition_key.as_deref()),
+            payload: payloads(events)?,
+            headers: headers(events)?,
+            project_id: column(events, |e| e.project_id.as_deref()),
+            user_id: column(events, |e| e.user_id.as_deref()),
+            available_at: column(events, |e| {
+                e.available_at.map(|at| at.as_microsecond().max(YEAR_1))
+            }),
+            max_attempts: column(events, |e| e.retry.max_attempts),
+            base_delay_ms: column(events, |e| e.retry.base_delay_ms),
+            max_delay_ms: column(events, |e| e.retry.max_delay_ms),
+            backoff_multiplier: column(events, |e| e.retry.backoff_multiplier),
+            channel,
+            topics,
+        })
+    }
+}
+
+fn column<'a, T>(events: &'a [Event], field: impl Fn(&'a Event) -> T) -> Vec<T> {
+    events.iter().map(field).collect()
+}
+
+/// Checked to be JSON, and so UTF-8, before.
+fn payloads(events: &[Event]) -> Result<Vec<&str>, EnqueueError> {
+    events
+        .iter()
+        .map(|event| std::str::from_utf8(&event.payload).map_err(|e| EnqueueError::Database(e.into())))
+        .collect()
+}
+
+fn headers(events: &[Event]) -> Result<Vec<String>, EnqueueError> {
+    events
+        .iter()
+        .map(|event| serde_json::to_string(&event.headers).map_err(|e| EnqueueError::Database(e.into())))
+        .collect()
+}

@@ -1,0 +1,133 @@
+//! A connection of diesel-async, inside its `transaction` closure.
+
+use diesel::{
+    QueryableByName,
+    result::{DatabaseErrorKind, Error},
+    sql_query,
+    sql_types::{Array, BigInt, Bool, Double, Integer, Nullable, Text, Uuid as UuidType},
+};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, TransactionManager};
+use uuid::Uuid;
+
+use super::{Answer, Carrier, Columns, Failure};
+use crate::{
+    enqueue::{EnqueueError, Enqueued, Outbox, Transaction},
+    event::Event,
+    pressure::Pressure,
+};
+
+impl Transaction for AsyncPgConnection {
+    async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        in_transaction(self)?;
+        super::insert(self, outbox, events).await
+    }
+
+    async fn pressure(&mut self, outbox: &Outbox, topic: &str) -> Result<Option<Pressure>, EnqueueError> {
+        super::pressure(self, outbox, topic).await
+    }
+}
+
+/// A connection is one whether a transaction is open or not.
+fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), EnqueueError> {
+    type Manager = <AsyncPgConnection as diesel_async::AsyncConnection>::TransactionManager;
+    let status =
+        <Manager as TransactionManager<AsyncPgConnection>>::transaction_manager_status_mut(connection);
+    match status.transaction_depth() {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(EnqueueError::NoTransaction),
+        Err(error) => Err(EnqueueError::Database(error.into())),
+    }
+}
+
+impl Carrier for AsyncPgConnection {
+    async fn ask(&mut self, sql: &str, texts: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let query = sql_query(sql).bind::<Array<Text>, _>(texts);
+        query.get_results::<Row>(self).await.map(answers).map_err(failure)
+    }
+
+    async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
+        type Texts = Array<Text>;
+        type MaybeTexts = Array<Nullable<Text>>;
+        let query = sql_query(sql)
+            .bind::<Array<UuidType>, _>(&columns.id)
+            .bind::<Texts, _>(&columns.topic)
+            .bind::<MaybeTexts, _>(&columns.stream)
+            .bind::<Texts, _>(&columns.event_type)
+            .bind::<Array<Integer>, _>(&columns.schema_version)
+            .bind::<Texts, _>(&columns.aggregate_type)
+            .bind::<Texts, _>(&columns.aggregate_id)
+            .bind::<Array<Nullable<BigInt>>, _>(&columns.aggregate_version)
+            .bind::<MaybeTexts, _>(&columns.partition_key)
+            .bind::<Texts, _>(&columns.payload)
+            .bind::<Texts, _>(&columns.headers)
+            .bind::<MaybeTexts, _>(&columns.project_id)
+            .bind::<MaybeTexts, _>(&columns.user_id)
+            .bind::<Array<Nullable<BigInt>>, _>(&columns.available_at)
+            .bind::<Array<Nullable<Integer>>, _>(&columns.max_attempts)
+            .bind::<Array<Nullable<BigInt>>, _>(&columns.base_delay_ms)
+            .bind::<Array<Nullable<BigInt>>, _>(&columns.max_delay_ms)
+            .bind::<Array<Nullable<Double>>, _>(&columns.backoff_multiplier)
+            .bind::<Text, _>(&columns.channel)
+            .bind::<Texts, _>(&columns.topics);
+        query.get_results::<Row>(self).await.map(answers).map_err(failure)
+    }
+}
+
+#[derive(QueryableByName)]
+struct Row {
+    #[diesel(sql_type = Nullable<UuidType>)]
+    id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<Text>)]
+    class: Option<String>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    pending: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    soft: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    hard: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    oldest_ms: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    delay_ms: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    retry_after_ms: Option<i64>,
+    #[diesel(sql_type = Nullable<Bool>)]
+    refused: Option<bool>,
+}
+
+fn answers(rows: Vec<Row>) -> Vec<Answer> {
+    let answer = |row: Row| Answer {
+        id: row.id,
+        class: row.class,
+        pending: row.pending,
+        soft: row.soft,
+        hard: row.hard,
+        oldest_ms: row.oldest_ms,
+        delay_ms: row.delay_ms,
+        retry_after_ms: row.retry_after_ms,
+        refused: row.refused,
+    };
+    rows.into_iter().map(answer).collect()
+}
+
+/// diesel keeps no SQLSTATE: what is missing shows in the words alone, where they are English.
+fn failure(error: Error) -> Failure {
+    let (mut code, mut constraint, mut detail) = (None, None, None);
+    if let Error::DatabaseError(kind, told) = &error {
+        constraint = told.constraint_name().map(str::to_owned);
+        detail = told.details().map(str::to_owned);
+        let missing = ["relation", "schema", "function"]
+            .iter()
+            .any(|what| told.message().starts_with(what));
+        if matches!(kind, DatabaseErrorKind::Unknown) && missing && told.message().ends_with("does not exist")
+        {
+            code = Some("42P01".to_owned());
+        }
+    }
+    Failure {
+        code,
+        constraint,
+        detail,
+        error: error.into(),
+    }
+}

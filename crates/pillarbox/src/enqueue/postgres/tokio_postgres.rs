@@ -1,0 +1,87 @@
+//! A transaction of tokio-postgres. The statement is sent with its types, so that it takes one round trip and leaves nothing
+//! prepared in a session, which a pooler would mind.
+
+use tokio_postgres::{
+    Error, Row, Transaction,
+    types::{ToSql, Type},
+};
+
+use super::{Answer, Carrier, Columns, Failure};
+use crate::{
+    enqueue::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction},
+    event::Event,
+    pressure::Pressure,
+};
+
+impl OpenTransaction for Transaction<'_> {
+    async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        super::insert(self, outbox, events).await
+    }
+
+    async fn pressure(&mut self, outbox: &Outbox, topic: &str) -> Result<Option<Pressure>, EnqueueError> {
+        super::pressure(self, outbox, topic).await
+    }
+}
+
+impl Carrier for Transaction<'_> {
+    async fn ask(&mut self, sql: &str, texts: &[&str]) -> Result<Vec<Answer>, Failure> {
+        answers(self.query_typed(sql, &[(&texts, Type::TEXT_ARRAY)]).await)
+    }
+
+    async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
+            (&columns.id, Type::UUID_ARRAY),
+            (&columns.topic, Type::TEXT_ARRAY),
+            (&columns.stream, Type::TEXT_ARRAY),
+            (&columns.event_type, Type::TEXT_ARRAY),
+            (&columns.schema_version, Type::INT4_ARRAY),
+            (&columns.aggregate_type, Type::TEXT_ARRAY),
+            (&columns.aggregate_id, Type::TEXT_ARRAY),
+            (&columns.aggregate_version, Type::INT8_ARRAY),
+            (&columns.partition_key, Type::TEXT_ARRAY),
+            (&columns.payload, Type::TEXT_ARRAY),
+            (&columns.headers, Type::TEXT_ARRAY),
+            (&columns.project_id, Type::TEXT_ARRAY),
+            (&columns.user_id, Type::TEXT_ARRAY),
+            (&columns.available_at, Type::INT8_ARRAY),
+            (&columns.max_attempts, Type::INT4_ARRAY),
+            (&columns.base_delay_ms, Type::INT8_ARRAY),
+            (&columns.max_delay_ms, Type::INT8_ARRAY),
+            (&columns.backoff_multiplier, Type::FLOAT8_ARRAY),
+            (&columns.channel, Type::TEXT),
+            (&columns.topics, Type::TEXT_ARRAY),
+        ];
+        answers(self.query_typed(sql, &parameters).await)
+    }
+}
+
+fn answers(rows: Result<Vec<Row>, Error>) -> Result<Vec<Answer>, Failure> {
+    rows.and_then(|rows| rows.iter().map(answer).collect())
+        .map_err(failure)
+}
+
+fn answer(row: &Row) -> Result<Answer, Error> {
+    Ok(Answer {
+        id: row.try_get(0)?,
+        class: row.try_get(1)?,
+        pending: row.try_get(2)?,
+        soft: row.try_get(3)?,
+        hard: row.try_get(4)?,
+        oldest_ms: row.try_get(5)?,
+        delay_ms: row.try_get(6)?,
+        retry_after_ms: row.try_get(7)?,
+        refused: row.try_get(8)?,
+    })
+}
+
+fn failure(error: Error) -> Failure {
+    let refusal = error.as_db_error();
+    Failure {
+        code: refusal.map(|refusal| refusal.code().code().to_owned()),
+        constraint: refusal
+            .and_then(|refusal| refusal.constraint())
+            .map(str::to_owned),
+        detail: refusal.and_then(|refusal| refusal.detail()).map(str::to_owned),
+        error: error.into(),
+    }
+}

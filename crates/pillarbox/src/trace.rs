@@ -1,0 +1,169 @@
+//! The trace an event belongs to: the context of the current `tracing` span, as W3C Trace Context headers.
+
+use std::borrow::Cow;
+
+use opentelemetry::trace::TraceContextExt;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::{check::Limits, event::Event};
+
+/// Headers of the trace context.
+pub const TRACEPARENT: &str = "traceparent";
+pub const TRACESTATE: &str = "tracestate";
+
+/// What is current, when a subscriber with OpenTelemetry is.
+struct Current {
+    traceparent: String,
+    tracestate: String,
+}
+
+/// The events with the current context, where they have none of their own and there is room for it.
+pub(crate) fn traced<'a>(events: &'a [Event], limits: &Limits) -> Cow<'a, [Event]> {
+    if events.iter().all(|event| event.headers.contains_key(TRACEPARENT)) {
+        return events.into();
+    }
+    let Some(current) = current() else {
+        return events.into();
+    };
+    let mut events = events.to_vec();
+    for event in &mut events {
+        add(event, &current, limits);
+    }
+    events.into()
+}
+
+fn current() -> Option<Current> {
+    let context = Span::current().context();
+    let span = context.span();
+    let span = span.span_context();
+    span.is_valid().then(|| Current {
+        traceparent: format!(
+            "00-{}-{}-{:02x}",
+            span.trace_id(),
+            span.span_id(),
+            span.trace_flags().to_u8() & 1
+        ),
+        tracestate: span.trace_state().header(),
+    })
+}
+
+/// A trace is no reason to refuse an event: one whose headers are nearly too many or too large goes without.
+fn add(event: &mut Event, current: &Current, limits: &Limits) {
+    if event.headers.contains_key(TRACEPARENT) {
+        return;
+    }
+    let has: usize = event
+        .headers
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    let adds = TRACEPARENT.len() + current.traceparent.len() + TRACESTATE.len() + current.tracestate.len();
+    if event.headers.len() + 2 > limits.headers_max || has + adds > limits.headers_bytes_max {
+        return;
+    }
+    let headers = &mut event.headers;
+    headers.insert(TRACEPARENT.into(), current.traceparent.clone());
+    // Another trace's state would not fit this one's parent.
+    headers.remove(TRACESTATE);
+    if !current.tracestate.is_empty() {
+        headers.insert(TRACESTATE.into(), current.tracestate.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry::{
+        Context,
+        trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState, TracerProvider},
+    };
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    fn event() -> Event {
+        Event::new("t.x", "X", "thing", "1")
+    }
+
+    /// As an application has it.
+    fn with_telemetry(test: impl FnOnce()) {
+        let tracer = SdkTracerProvider::builder().build().tracer("test");
+        let subscriber =
+            tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(tracer));
+        tracing::subscriber::with_default(subscriber, test);
+    }
+
+    fn in_a_trace(test: impl FnOnce()) {
+        with_telemetry(|| {
+            let parent = SpanContext::new(
+                TraceId::from(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c),
+                SpanId::from(0xb7ad_6b71_6920_3331),
+                TraceFlags::SAMPLED,
+                true,
+                TraceState::from_key_value([("vendor", "value")]).unwrap(),
+            );
+            let span = tracing::info_span!("request");
+            span.set_parent(Context::new().with_remote_span_context(parent))
+                .unwrap();
+            span.in_scope(test);
+        });
+    }
+
+    #[test]
+    fn an_event_belongs_to_the_trace_of_the_current_span() {
+        in_a_trace(|| {
+            let events = [event(), event()];
+            let traced = traced(&events, &Limits::default());
+            for event in &*traced {
+                let parent = &event.headers[TRACEPARENT];
+                assert!(
+                    parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-"),
+                    "{parent}"
+                );
+                assert!(
+                    !parent.contains("b7ad6b7169203331"),
+                    "the span itself is the parent: {parent}"
+                );
+                assert!(parent.ends_with("-01") && parent.len() == 55, "{parent}");
+                assert_eq!(event.headers[TRACESTATE], "vendor=value");
+            }
+        });
+    }
+
+    #[test]
+    fn an_event_keeps_a_context_of_its_own() {
+        in_a_trace(|| {
+            let own = event().header(TRACEPARENT, "00-own");
+            assert_eq!(
+                *traced(std::slice::from_ref(&own), &Limits::default()),
+                [own.clone()]
+            );
+            let both = [own.clone(), event()];
+            let traced = traced(&both, &Limits::default());
+            assert_eq!(traced[0], own);
+            assert!(traced[1].headers.contains_key(TRACEPARENT));
+        });
+    }
+
+    #[test]
+    fn without_a_span_or_without_telemetry_nothing_is_added() {
+        let events = [event()];
+        assert_eq!(*traced(&events, &Limits::default()), events);
+        with_telemetry(|| assert_eq!(*traced(&events, &Limits::default()), events));
+    }
+
+    #[test]
+    fn a_trace_never_makes_an_event_too_large() {
+        in_a_trace(|| {
+            let limits = Limits::default();
+            let mut full = event();
+            for n in 0..limits.headers_max - 1 {
+                full = full.header(format!("h{n}"), "x");
+            }
+            let large = event().header("h", "x".repeat(limits.headers_bytes_max - 100));
+            for event in [full, large] {
+                assert_eq!(*traced(std::slice::from_ref(&event), &limits), [event.clone()]);
+            }
+        });
+    }
+}
