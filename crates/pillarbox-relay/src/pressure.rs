@@ -23,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_EVERY_IDLE: Duration = Duration::from_secs(1);
 /// A count may take this part of the time.
 const REST_TIMES: u32 = 10;
+/// Counted beyond twice the highest limit: so many of classes without limits don't hide what waits behind them.
+const COUNT_MORE: u64 = 200_000;
 /// A database that is away is asked again after this.
 const AWAY: Duration = Duration::from_secs(2);
 
@@ -164,7 +166,7 @@ impl Keeper {
             Step::Nothing => None,
             Step::NoteBound => Some(vec![(glance.waiting, None); self.classes.len()]),
             Step::Count => {
-                let most = highest.saturating_mul(2).saturating_add(1);
+                let most = highest.saturating_mul(2).saturating_add(COUNT_MORE);
                 Some(self.sum(self.gauge.count(glance.at, most).await?))
             }
         };

@@ -1,5 +1,7 @@
 //! `pillarbox migrate`
 
+mod inbox;
+
 use anyhow::Result;
 use serde_json::json;
 
@@ -12,17 +14,27 @@ use crate::output::{Answer, Context, open_store, store_error};
 ///
 ///   pillarbox --database postgres://app@127.0.0.1/shop migrate
 ///   pillarbox --database postgres://app@127.0.0.1/shop migrate --print > migrations/0042_outbox.sql
+///
+/// A consumer in Rust remembers in its own database what it has processed. That needs other tables:
+///
+///   pillarbox --database postgres://app@127.0.0.1/billing migrate --inbox
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// Print the SQL instead of running it; the database is not connected to
     #[arg(long)]
     print: bool,
+    /// Make a consumer's inbox (processed_events, processed_versions) instead of the outbox
+    #[arg(long)]
+    inbox: bool,
 }
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     context.log("warn")?;
     let settings = context.settings()?;
+    if args.inbox {
+        return make_inbox(args.print, &settings.database.url, context).await;
+    }
     let open = open_store(&settings)?;
     let versions = settings.checks.options.aggregate_versions.is_some();
     if args.print {
@@ -60,6 +72,24 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         } else {
             "The outbox is ready."
         });
+    }
+    Ok(Answer::Yes)
+}
+
+async fn make_inbox(print: bool, url: &str, context: &Context) -> Result<Answer> {
+    if print {
+        let sql = inbox::sql(url)?;
+        match context.json {
+            true => context.print_json(&json!({ "sql": sql }))?,
+            false => context.print(sql.trim_end())?,
+        }
+        return Ok(Answer::Yes);
+    }
+    inbox::migrate(url).await?;
+    let done = "processed_events and processed_versions are there";
+    match context.json {
+        true => context.print_json(&json!({ "done": [done] }))?,
+        false => context.print(done)?,
     }
     Ok(Answer::Yes)
 }

@@ -1,5 +1,6 @@
 //! The way from text, variables and flags to settings.
 
+mod backpressure;
 mod checks;
 mod dlq;
 

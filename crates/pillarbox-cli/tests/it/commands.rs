@@ -6,6 +6,7 @@ mod check;
 mod dead_http;
 mod dead_terminal;
 mod events;
+mod events_http;
 mod http_fuzz;
 mod relay;
 mod settings;

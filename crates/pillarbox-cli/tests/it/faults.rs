@@ -12,6 +12,7 @@ mod kafka;
 mod mongodb;
 mod outages;
 mod poison;
+mod pressure;
 mod relays;
 mod strangers;
 mod transactions;

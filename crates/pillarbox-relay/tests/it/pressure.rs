@@ -98,8 +98,10 @@ impl Place {
             ..Settlement::default()
         };
         store.settle(&held, &settlement).await.unwrap();
+        // Nothing else is open here.
+        let last = read.events.last().map_or(0, |event| event.seq);
         for lane in &mut held {
-            lane.low_mark = read.decided;
+            lane.low_mark = lane.low_mark.max(last);
         }
         store.heartbeat(relay, "relay", ttl, &held).await.unwrap();
         store.leave(relay).await.unwrap();

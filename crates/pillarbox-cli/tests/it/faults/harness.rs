@@ -44,8 +44,9 @@ pub(super) struct Config {
     /// YAML lists in one line.
     pub routes: String,
     pub streams: String,
-    /// A YAML map in one line.
+    /// YAML maps in one line.
     pub validation: String,
+    pub backpressure: String,
 }
 
 impl Config {
@@ -61,6 +62,7 @@ impl Config {
             routes: format!("[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}]"),
             streams: format!("[{{ name: {STREAM}, subjects: ['orders.>'] }}]"),
             validation: "{}".into(),
+            backpressure: "{}".into(),
         }
     }
 
@@ -72,7 +74,8 @@ impl Config {
         format!(
             "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
              routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {} }}\n  \
-             retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n",
+             retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n  \
+             backpressure: {}\n",
             self.database,
             self.pooler,
             self.sink,
@@ -82,7 +85,8 @@ impl Config {
             self.streams,
             self.lease_ms,
             self.window_events_max,
-            self.validation
+            self.validation,
+            self.backpressure
         )
     }
 }

@@ -20,6 +20,8 @@ async fn diesel_connection(url: &str) -> AsyncPgConnection {
 
 /// One with everything, and one with nothing that can be left out.
 fn odd_events() -> Vec<Event> {
+    let tomorrow = Timestamp::now().as_second() + 86_400;
+    let due = Timestamp::from_microsecond(tomorrow * 1_000_000 + 123_456).unwrap();
     let full = Event::new("shop.order.placed", "OrderPlaced", "order", "o-ü")
         .payload(r#"{"b": 1.50, "a":[ ], "text": "\u00fc ü"}"#)
         .partition_key("customer-7")
@@ -30,7 +32,7 @@ fn odd_events() -> Vec<Event> {
         .header("quote", r#"a"b\c"#)
         .project_id("p")
         .user_id("u")
-        .available_at(Timestamp::from_microsecond(1_900_000_000_123_456).unwrap())
+        .available_at(due)
         .retry(RetryOverrides {
             max_attempts: Some(7),
             base_delay_ms: Some(10),
@@ -58,8 +60,9 @@ async fn forget(place: &Place) {
 async fn every_adapter_writes_the_same_rows() {
     let Some(place) = place().await else { return };
     let outbox = Outbox::default();
+    let events = odd_events();
     let mut tx = place.pool.begin().await.unwrap();
-    outbox.enqueue_all(&mut tx, &odd_events()).await.unwrap();
+    outbox.enqueue_all(&mut tx, &events).await.unwrap();
     tx.commit().await.unwrap();
     let expected = rows(&place).await;
     assert_eq!(expected.len(), 2);
@@ -67,7 +70,7 @@ async fn every_adapter_writes_the_same_rows() {
     forget(&place).await;
     let mut client = tokio_client(&place.url).await;
     let mut tx = client.transaction().await.unwrap();
-    outbox.enqueue_all(&mut tx, &odd_events()).await.unwrap();
+    outbox.enqueue_all(&mut tx, &events).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(rows(&place).await, expected);
 
@@ -75,7 +78,7 @@ async fn every_adapter_writes_the_same_rows() {
     let mut connection = diesel_connection(&place.url).await;
     connection
         .transaction(async |connection| {
-            outbox.enqueue_all(connection, &odd_events()).await.unwrap();
+            outbox.enqueue_all(connection, &events).await.unwrap();
             Ok::<_, diesel::result::Error>(())
         })
         .await

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use async_nats::{HeaderMap, jetstream};
+use pillarbox::consume::{Consumer, Context, Handling, Received};
 use pillarbox_testkit::{consumer::Effects, servers};
 use rdkafka::{
     ClientConfig,
     message::{Header, OwnedHeaders},
     producer::{FutureProducer, FutureRecord},
 };
+use sqlx::{PgPool, Postgres, Transaction, postgres::PgPoolOptions};
 use uuid::Uuid;
 
 pub(super) type Published = (Uuid, String, i64);
@@ -101,4 +103,60 @@ pub(super) async fn publish_kafka(bootstrap: &str, topic: &str, events: &[Publis
         // So that events flow while they are consumed.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Whatever takes longer has failed.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) async fn pool(url: &str) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(20)
+        .acquire_timeout(Duration::from_secs(3))
+        .connect(url)
+        .await
+        .unwrap()
+}
+
+/// A consumer whose waits are short.
+pub(super) fn consumer(pool: &PgPool) -> Consumer<PgPool> {
+    Consumer::new("effects", pool.clone()).options(|options| {
+        options.backoff_base = Duration::from_millis(20);
+        options.backoff_max = Duration::from_millis(100);
+        options.shutdown_timeout = Duration::from_secs(10);
+    })
+}
+
+/// Notes the event among the effects.
+pub(super) fn note<'a>(
+    event: &'a Received,
+    context: &'a Context,
+    tx: &'a mut Transaction<'static, Postgres>,
+) -> Handling<'a> {
+    Box::pin(async move {
+        sqlx::query("insert into effects (key, version, event_id) values ($1, $2, $3)")
+            .bind(&context.key)
+            .bind(event.aggregate_version)
+            .bind(event.id)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    })
+}
+
+/// Waits until it is so.
+pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let end = std::time::Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(std::time::Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+pub(super) fn kafka_config(bootstrap: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", bootstrap)
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "500");
+    config
 }

@@ -1,6 +1,9 @@
 //! The thread that polls.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use rdkafka::{
@@ -21,14 +24,17 @@ use crate::consume::{
 const POLL: Duration = Duration::from_millis(50);
 /// While there is no room.
 const POLL_FULL: Duration = Duration::from_millis(5);
+/// Room that is there for so long is used, however little it is: the rest is held by keys that fail.
+const STALL_MAX: Duration = Duration::from_millis(200);
 const COMMIT_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) struct Member {
     consumer: BaseConsumer<Group>,
     rooms: Rooms,
     incoming: mpsc::UnboundedSender<Incoming>,
-    /// Read, and there is no room for it.
-    stalled: Option<Message>,
+    /// Read, and there is no room for the first of them; whatever comes then comes behind.
+    stalled: VecDeque<Message>,
+    stalled_since: Instant,
     committed_at: Instant,
 }
 
@@ -42,7 +48,8 @@ impl Member {
             consumer,
             rooms,
             incoming,
-            stalled: None,
+            stalled: VecDeque::new(),
+            stalled_since: Instant::now(),
             committed_at: Instant::now(),
         }
     }
@@ -59,7 +66,7 @@ impl Member {
             }
             self.commit(CommitMode::Async);
             self.unstall();
-            let patience = if self.stalled.is_some() { POLL_FULL } else { POLL };
+            let patience = if self.stalled.is_empty() { POLL } else { POLL_FULL };
             let message = match self.consumer.poll(patience) {
                 None => continue,
                 Some(Ok(message)) => taken(&message),
@@ -86,17 +93,20 @@ impl Member {
             .opened(&message.topic, partition, message.position);
         let Some(lane) = opened else { return };
         message.lane = lane;
-        match self.rooms.try_take(message.bytes()) {
-            Some(room) => message.room = Some(room),
-            // What comes although everything is paused is of a partition that came meanwhile.
-            None if self.stalled.is_none() => {
-                self.stalled = Some(message);
-                self.pause();
-                return;
+        let room = match self.stalled.is_empty() {
+            true => self.rooms.try_take(message.bytes()),
+            false => None,
+        };
+        if room.is_some() {
+            message.room = room;
+            self.hand_on(message);
+        } else {
+            if self.stalled.is_empty() {
+                self.stalled_since = Instant::now();
             }
-            None => self.pause(),
+            self.stalled.push_back(message);
+            self.pause();
         }
-        self.hand_on(message);
     }
 
     fn hand_on(&self, message: Message) {
@@ -116,23 +126,21 @@ impl Member {
 
     /// Goes on when half of the room is free: what the client has fetched is lost by a pause.
     fn unstall(&mut self) {
-        let Some(mut message) = self.stalled.take() else {
-            return;
-        };
-        if !self.consumer.context().books().has(message.lane) {
-            self.resume();
+        let stalled = !self.stalled.is_empty();
+        if !stalled || !(self.rooms.is_half_free() || self.stalled_since.elapsed() >= STALL_MAX) {
             return;
         }
-        let room = match self.rooms.is_half_free() {
-            true => self.rooms.try_take(message.bytes()),
-            false => None,
-        };
-        if room.is_none() {
-            self.stalled = Some(message);
-            return;
+        while let Some(mut message) = self.stalled.pop_front() {
+            if !self.consumer.context().books().has(message.lane) {
+                continue;
+            }
+            message.room = self.rooms.try_take(message.bytes());
+            if message.room.is_none() {
+                self.stalled.push_front(message);
+                return;
+            }
+            self.hand_on(message);
         }
-        message.room = room;
-        self.hand_on(message);
         self.resume();
     }
 

@@ -41,9 +41,10 @@ static KNOWN: Mutex<Option<HashMap<String, Known>>> = Mutex::new(None);
 
 #[derive(Clone, Copy)]
 struct Known {
-    /// The figures that `written` counts from.
+    /// The figures that `written` counts from; `before` was written between those before and them, and may not be in them.
     since: DateTime,
     written: u64,
+    before: u64,
     /// The latest count of one's own.
     counted: Option<(Instant, u64)>,
 }
@@ -98,7 +99,10 @@ impl Classes {
         let known = known(at, class.measured_at, |_| ());
         let limited = class.limit.soft.is_some() || class.limit.hard.is_some();
         if class.age < FRESH || !limited {
-            let pending = class.pending.saturating_add(known.written);
+            let pending = class
+                .pending
+                .saturating_add(known.written)
+                .saturating_add(known.before);
             let (oldest, drained) = (class.oldest, Some(class.drained));
             return Ok(Some(class.limit.judge(&class.name, pending, oldest, drained)));
         }
@@ -175,14 +179,19 @@ fn known(at: &Place<'_>, since: DateTime, change: impl FnOnce(&mut Known)) -> Kn
     // The values are whole whatever happened to another holder of the lock.
     let mut all: MutexGuard<'_, _> = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.get_or_insert_default();
-    let new = Known {
+    let known = all.entry(at.events.namespace().to_string()).or_insert(Known {
         since,
         written: 0,
+        before: 0,
         counted: None,
-    };
-    let known = all.entry(at.events.namespace().to_string()).or_insert(new);
+    });
     if known.since != since {
-        *known = new;
+        *known = Known {
+            since,
+            written: 0,
+            before: known.written,
+            counted: None,
+        };
     }
     change(known);
     *known

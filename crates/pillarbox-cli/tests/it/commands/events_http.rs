@@ -1,0 +1,182 @@
+//! Events written over HTTP: all of them or none, and told apart by their ids.
+
+use std::net::TcpStream;
+
+use super::{dead_http::Served, *};
+
+const JSON: &str = "application/json";
+const NDJSON: &str = "application/x-ndjson";
+
+/// Its status, its head and its body.
+fn post(served: &Served, kind: &str, body: &str) -> (u16, String, Value) {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let length = body.len();
+    let head = format!("POST /v1/events HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n");
+    // The answer may come, and the connection end, before the whole body is taken.
+    let _ = stream.write_all(format!("{head}Content-Type: {kind}\r\n\r\n{body}").as_bytes());
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {answer}"));
+    (status, head.to_ascii_lowercase(), value)
+}
+
+fn configure(folder: &Path, sink: &str, more: &str) {
+    let text = format!(
+        "outbox:\n  sinks:\n    out: {{ url: \"{sink}\" }}\n  http: {{ listen: \"127.0.0.1:0\" }}\n{more}"
+    );
+    std::fs::write(folder.join("pillarbox.yaml"), text).unwrap();
+}
+
+fn pending(folder: &Path) -> i64 {
+    json(&run(folder, &["status", "--json"]))["pending"]
+        .as_i64()
+        .unwrap()
+}
+
+#[test]
+fn events_posted_as_json_a_list_or_ndjson_are_delivered_once() {
+    let folder = migrated();
+    configure(folder.path(), "stdout:", "");
+    let served = Served::start(folder.path(), &["run"]);
+    let (status, _, answer) = post(&served, JSON, &line(1));
+    assert_eq!(
+        (status, &answer["new"], &answer["duplicate"]),
+        (201, &1.into(), &0.into()),
+        "{answer}"
+    );
+    assert_eq!(answer["events"][0]["result"], "new");
+    let (status, _, answer) = post(&served, JSON, &line(1));
+    assert_eq!(
+        (status, &answer["events"][0]["result"]),
+        (200, &"duplicate".into()),
+        "{answer}"
+    );
+    let list = format!("[{},{}]", line(1), line(2));
+    let (status, _, answer) = post(&served, "Application/JSON; charset=utf-8", &list);
+    assert_eq!(
+        (status, &answer["new"], &answer["duplicate"]),
+        (201, &1.into(), &1.into()),
+        "{answer}"
+    );
+    let (status, ..) = post(&served, NDJSON, &format!("\n{}\r\n{}", line(3), line(4)));
+    assert_eq!(status, 201);
+    let deadline = Instant::now() + DEADLINE;
+    while pending(folder.path()) > 0 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (code, out) = served.relay.stop();
+    assert_eq!(code, 0);
+    for n in 1..=4 {
+        let id = format!("018f0000-0000-7000-8000-{n:012}");
+        assert_eq!(out.matches(&id).count(), 1, "{out}");
+    }
+    assert!(out.contains(r#""payload":{"n":1}"#), "byte for byte: {out}");
+}
+
+#[test]
+fn what_cant_be_taken_is_refused_whole_and_says_why() {
+    let folder = migrated();
+    configure(
+        folder.path(),
+        "null:",
+        "  database: { payload_bytes_max: 1000 }\n",
+    );
+    let served = Served::start(folder.path(), &["run"]);
+    let bad_topic = line(2).replace("t.x", "t x");
+    let too_large = line(3).replace(r#"{"n":3}"#, &format!("\"{}\"", "x".repeat(1_001)));
+    let many = line(4).repeat(10_001);
+    let huge = " ".repeat(9 * 1024 * 1024);
+    let cases = [
+        (JSON, "{".to_owned(), 400, "no event"),
+        (JSON, "[{}]".to_owned(), 400, "no list of events"),
+        (JSON, "[]".to_owned(), 400, "no event in the body"),
+        (NDJSON, format!("{}{{\n", line(1)), 400, "line 2: "),
+        (
+            NDJSON,
+            format!("{}{bad_topic}", line(1)),
+            422,
+            "event 1: topic contains",
+        ),
+        (JSON, too_large, 413, "the payload has"),
+        (NDJSON, many, 413, "10001 events"),
+        (JSON, huge, 413, "more than"),
+        ("text/plain", line(1), 415, "application/json"),
+    ];
+    for (kind, body, expected, words) in cases {
+        let (status, _, answer) = post(&served, kind, &body);
+        assert_eq!(status, expected, "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains(words), "{answer}");
+    }
+    let (status, _, answer) = post(&served, JSON, &line(1));
+    assert_eq!(
+        (status, &answer["new"]),
+        (201, &1.into()),
+        "nothing of it was written before: {answer}"
+    );
+}
+
+#[test]
+fn too_much_that_waits_is_a_429_with_its_retry_after_and_an_exit_code() {
+    let folder = migrated();
+    let nowhere = format!("nats://127.0.0.1:{}", servers::free_port());
+    let classes = "  backpressure:\n    classes:\n      - { name: bulk, topics: [\"t.>\"], hard: 3 }\n      \
+                   - { name: money, topics: [\"money.>\"], never_refuse: true }\n";
+    configure(folder.path(), &nowhere, classes);
+    let served = Served::start(folder.path(), &["run"]);
+    served.relay.says("Relaying from");
+    let deadline = Instant::now() + DEADLINE;
+    let mut n = 0;
+    let (head, answer) = loop {
+        n += 1;
+        let (status, head, answer) = post(&served, JSON, &line(n));
+        if status == 429 {
+            break (head, answer);
+        }
+        assert_eq!(status, 201, "{answer}");
+        assert!(Instant::now() < deadline);
+    };
+    let retry: u64 = head
+        .lines()
+        .find_map(|line| line.strip_prefix("retry-after: "))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!((1..=60).contains(&retry), "{head}");
+    assert_eq!(
+        (&answer["class"], &answer["limit"]),
+        (&"bulk".into(), &3.into()),
+        "{answer}"
+    );
+    assert!(answer["pending"].as_u64().unwrap() >= 3, "{answer}");
+    assert!(
+        answer["error"].as_str().unwrap().contains("class bulk"),
+        "{answer}"
+    );
+    let (status, ..) = post(&served, JSON, &line(n + 1).replace("t.x", "money.out"));
+    assert_eq!(status, 201);
+
+    let output = run_with_input(folder.path(), &["enqueue", "--ndjson"], &line(n + 2));
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("takes no more events of class bulk"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run_with_input(folder.path(), &["enqueue", "--ndjson", "--json"], &line(n + 2));
+    assert_eq!(json(&output)["busy"]["class"], "bulk");
+
+    // Configured away, it is gone with the next relay.
+    drop(served);
+    configure(folder.path(), &nowhere, "");
+    let served = Served::start(folder.path(), &["run"]);
+    let deadline = Instant::now() + DEADLINE;
+    while post(&served, JSON, &line(n + 3)).0 == 429 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

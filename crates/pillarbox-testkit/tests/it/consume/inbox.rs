@@ -1,0 +1,178 @@
+//! The inbox itself, in each database.
+
+use std::time::Duration;
+
+use pillarbox::inbox::{Database, Inbox, InboxError, Seen, once, once_newer};
+use pillarbox_testkit::servers;
+use sqlx::{PgPool, SqlitePool};
+use uuid::Uuid;
+
+/// What every inbox does.
+async fn keeps_its_promises<D: Database>(database: &D) {
+    let inbox = Inbox::default();
+    let mut tx = database.begin().await.unwrap();
+    let missing = once(&mut tx, "a", Uuid::now_v7()).await;
+    // MongoDB makes collections as it meets them; there the start of a consumer looks for the index.
+    drop(tx);
+    if !matches!(missing, Err(InboxError::NotMigrated { .. })) {
+        assert!(matches!(
+            database.check(&inbox).await,
+            Err(InboxError::NotMigrated { .. })
+        ));
+    }
+    inbox.migrate(database).await.unwrap();
+    inbox.migrate(database).await.unwrap();
+    database.check(&inbox).await.unwrap();
+
+    let event = Uuid::now_v7();
+    let see = async |group: &str, commits: bool| {
+        let mut tx = database.begin().await.unwrap();
+        let seen = once(&mut tx, group, event).await.unwrap();
+        if commits {
+            database.commit(tx).await.unwrap();
+        }
+        seen
+    };
+    assert_eq!(see("a", false).await, Seen::First, "and it was rolled back");
+    assert_eq!(see("a", true).await, Seen::First);
+    assert_eq!(see("a", true).await, Seen::Before);
+    assert_eq!(see("b", true).await, Seen::First, "each group has its own memory");
+
+    let newer = async |event: Uuid, version: i64| {
+        let mut tx = database.begin().await.unwrap();
+        let seen = once_newer(&mut tx, "a", event, "order:1", version).await.unwrap();
+        database.commit(tx).await.unwrap();
+        seen
+    };
+    let third = Uuid::now_v7();
+    assert_eq!(newer(third, 3).await, Seen::First);
+    assert_eq!(newer(third, 3).await, Seen::Before);
+    assert_eq!(newer(Uuid::now_v7(), 3).await, Seen::Stale { last: 3 });
+    assert_eq!(newer(Uuid::now_v7(), 2).await, Seen::Stale { last: 3 });
+    assert_eq!(newer(Uuid::now_v7(), 5).await, Seen::First);
+
+    assert_eq!(
+        inbox
+            .forget(database, "a", Duration::from_secs(3_600))
+            .await
+            .unwrap(),
+        0
+    );
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(
+        inbox
+            .forget(database, "a", Duration::from_millis(10))
+            .await
+            .unwrap(),
+        5
+    );
+    assert_eq!(see("a", true).await, Seen::First, "it was forgotten");
+    assert_eq!(
+        see("b", true).await,
+        Seen::Before,
+        "another group's memory was not"
+    );
+    assert_eq!(
+        newer(Uuid::now_v7(), 5).await,
+        Seen::Stale { last: 5 },
+        "versions are not forgotten"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inbox_in_postgres_keeps_its_promises() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    keeps_its_promises(&PgPool::connect(&postgres.database().await).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inbox_in_sqlite_keeps_its_promises() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}?mode=rwc", folder.path().join("inbox.db").display());
+    keeps_its_promises(&SqlitePool::connect(&url).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inbox_in_mongodb_keeps_its_promises() {
+    let Some(mongo) = servers::mongo().await else {
+        return;
+    };
+    let client = mongodb::Client::with_uri_str(mongo.database()).await.unwrap();
+    keeps_its_promises(&client.default_database().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_without_a_transaction_remembers_nothing() {
+    let Some(mongo) = servers::mongo().await else {
+        return;
+    };
+    let client = mongodb::Client::with_uri_str(mongo.database()).await.unwrap();
+    let mut session = client.start_session().await.unwrap();
+    let refused = once(&mut session, "a", Uuid::now_v7()).await;
+    assert!(matches!(refused, Err(InboxError::NoTransaction)), "{refused:?}");
+}
+
+/// Of two that see an event at the same time the second waits, and sees what became of the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_transactions_that_see_an_event_at_the_same_time_one_is_first() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let pool = PgPool::connect(&postgres.database().await).await.unwrap();
+    Inbox::default().migrate(&pool).await.unwrap();
+    for commits in [true, false] {
+        let event = Uuid::now_v7();
+        let mut first = pool.begin().await.unwrap();
+        assert_eq!(once(&mut first, "a", event).await.unwrap(), Seen::First);
+        let other = pool.clone();
+        let second = tokio::spawn(async move {
+            let mut second = other.begin().await.unwrap();
+            let seen = once(&mut second, "a", event).await.unwrap();
+            second.commit().await.unwrap();
+            seen
+        });
+        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+        super::harness::until("the second waits", async || {
+            let waiting: i64 = sqlx::query_scalar(waits).fetch_one(&pool).await.unwrap();
+            waiting == 1
+        })
+        .await;
+        if commits {
+            first.commit().await.unwrap();
+        } else {
+            first.rollback().await.unwrap();
+        }
+        let expected = if commits { Seen::Before } else { Seen::First };
+        assert_eq!(second.await.unwrap(), expected);
+    }
+}
+
+/// Thinning out passes over what a consumer has locked, and what waits for it is not held up for longer than a batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn forgetting_waits_for_nobody() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let pool = PgPool::connect(&postgres.database().await).await.unwrap();
+    Inbox::default().migrate(&pool).await.unwrap();
+    sqlx::raw_sql(
+        "insert into processed_events (consumer_group, event_id, processed_at)
+         select 'a', gen_random_uuid(), now() - interval '8 days' from generate_series(1, 2500)",
+    )
+    .execute(&pool)
+    .await
+    .unwrap();
+    let mut reader = pool.begin().await.unwrap();
+    sqlx::raw_sql("select 1 from processed_events limit 1 for update")
+        .execute(&mut *reader)
+        .await
+        .unwrap();
+    let forgetting = Inbox::default();
+    let week = Duration::from_secs(7 * 86_400);
+    let forgotten = tokio::time::timeout(Duration::from_secs(30), forgetting.forget(&pool, "a", week));
+    assert_eq!(forgotten.await.unwrap().unwrap(), 2_499);
+    reader.rollback().await.unwrap();
+    assert_eq!(forgetting.forget(&pool, "a", week).await.unwrap(), 1);
+}
