@@ -13,8 +13,8 @@ with given as (
 pressure as materialized (
     select p.*
     -- Where nothing is limited the function is not even called.
-    from (select true as limited from {events_pressure} limit 1) some
-    cross join lateral {events_pressure_of}(case when some.limited then $20::text[] end) p
+    from (select true as limited from {events_pressure} limit 1) there
+    cross join lateral {events_pressure_of}(case when there.limited then $20::text[] end) p
 ),
 slowed as materialized (
     select pg_sleep(max(delay_ms) / 1000.0)
