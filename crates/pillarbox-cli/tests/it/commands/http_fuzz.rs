@@ -17,6 +17,7 @@ const PATHS: &[&str] = &[
     "/v1/dead/groups",
     "/v1/dead/018f0000-0000-7000-8000-000000000001",
     "/v1/status",
+    "/v1/catalog",
     "/livez",
     "/readyz",
     "/",

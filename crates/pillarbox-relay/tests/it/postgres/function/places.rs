@@ -119,6 +119,7 @@ async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
         "select on outbox_events_pressure",
         "select on outbox_events_seq",
         "insert, select on outbox_events",
+        "select on outbox_events_pressure, outbox_events_seq",
         "select on outbox_events_asleep",
     ];
     let name: String = sqlx::query_scalar("select current_user::text")
