@@ -116,8 +116,6 @@ async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
     let call = "pillarbox.enqueue('t', 'k', 'T', '{}')";
     let rights = [
         "usage on schema pillarbox",
-        "select on outbox_events_pressure",
-        "select on outbox_events_seq",
         "insert, select on outbox_events",
         "select on outbox_events_pressure, outbox_events_seq",
         "select on outbox_events_asleep",
