@@ -45,7 +45,10 @@ begin
             substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1), 52, 1), 53, 1), 'hex')::uuid;
     end if;
     -- Waits where much waits, and raises PB429 where too much does. Before the lock, which must not be held that long.
-    perform {events_mind_pressure}(topic);
+    -- Where nothing is limited there is no row, and nothing is asked.
+    if exists (select from {events_pressure}) then
+        perform {events_mind_pressure}(topic);
+    end if;
     if lock_key then
         -- In a statement before the insert: the event's place in the order is taken after the lock.
         perform pg_advisory_xact_lock(hashtextextended('pillarbox key {events} ' || coalesce(partition_key, aggregate_id), 0));
