@@ -153,7 +153,7 @@ impl Acks {
         failures: &mut u32,
     ) -> Result<Closed, async_nats::Error> {
         let durable = self.stream.create_consumer(self.durable.clone()).await?;
-        let mut deliveries = durable.stream().max_messages_per_batch(1_000).messages().await?;
+        let mut deliveries = durable.stream().max_messages_per_batch(500).messages().await?;
         let mut progress = interval(self.ack_wait / 3);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
