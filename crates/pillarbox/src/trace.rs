@@ -220,10 +220,10 @@ mod tests {
             for n in 0..limits.headers_max - 1 {
                 full = full.header(format!("h{n}"), "x");
             }
-            let large = event().header("h", "x".repeat(limits.headers_bytes_max - 100));
+            let large = event().header("h", "x".repeat(limits.headers_bytes_max - 50));
             for event in [full, large] {
                 let only = std::slice::from_ref(&event);
-                assert_eq!(*traced(only, &limits), *only);
+                assert!(*traced(only, &limits) == *only);
             }
         });
     }

@@ -153,7 +153,7 @@ fn judge(answer: &str, well_formed: bool) {
         assert_says_something(&problem["error"].as_str().unwrap().replace(SECRET, ""));
     } else if well_formed {
         assert!(
-            matches!(status, 200 | 404 | 405 | 414 | 431),
+            matches!(status, 200 | 201 | 404 | 405 | 414 | 431),
             "an error without words: {answer}"
         );
     }
