@@ -196,7 +196,8 @@ impl Acks {
         Ok(self.context.client().publish(reply, kind.into()).await?)
     }
 
-    /// What is not done may go to another at once.
+    /// What is not done may go to another at once. What was still on its way here comes again after the ack wait: that is late
+    /// for an acknowledgement, and nothing else waits for it.
     async fn give_back(&mut self) {
         let giving = async {
             for (_, reply) in self.ledger.kept.drain() {
