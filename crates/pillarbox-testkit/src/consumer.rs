@@ -27,6 +27,9 @@ pub struct Plan {
     /// The share of attempts that fail, and that panic.
     pub failing: f64,
     pub panicking: f64,
+    /// The share of handlers that take `slow_ms`, after their effect: what is acknowledged too early is lost with them.
+    pub slow: f64,
+    pub slow_ms: u64,
     pub attempts_max: u32,
     pub backoff_ms: u64,
     /// JetStream's.
@@ -46,6 +49,8 @@ impl Plan {
             kafka: None,
             failing: 0.0,
             panicking: 0.0,
+            slow: 0.002,
+            slow_ms: 400,
             attempts_max: 50,
             backoff_ms: 10,
             ack_wait_ms: 2_000,

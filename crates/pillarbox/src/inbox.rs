@@ -148,9 +148,10 @@ pub trait Database: Clone + Send + Sync + 'static {
     fn place(&self, inbox: &Inbox) -> Inbox {
         inbox.clone()
     }
-    /// Whether the database is away, or had to give up a transaction that may well succeed next time: then nobody is to
-    /// blame for what could not be done in it.
+    /// Whether the database is away: then nobody is to blame for what could not be done in it.
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool;
+    /// Whether the database gave up this transaction for another one: it may well succeed next time.
+    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool;
 }
 
 /// [`Inbox::once`] of the default inbox.

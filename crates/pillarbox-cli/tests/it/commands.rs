@@ -8,6 +8,7 @@ mod dead_terminal;
 mod events;
 mod events_http;
 mod http_fuzz;
+mod inbox;
 mod relay;
 mod settings;
 mod streams;

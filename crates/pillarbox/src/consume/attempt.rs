@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::{
     Options,
@@ -46,6 +47,8 @@ pub(super) enum Outcome {
     Failed { error: String, reject: bool },
     /// The database could not; nobody is to blame.
     Away { error: String },
+    /// The database preferred another transaction to this one; nobody is to blame.
+    Conflict { error: String },
     /// The dead letter could not be published.
     Unburied { error: String },
 }
@@ -92,19 +95,19 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         let mut tx = match self.opened(received).await {
             Ok(Some(tx)) => tx,
             Ok(None) => return Outcome::Done,
-            Err(error) => return Outcome::Away { error },
+            Err(outcome) => return outcome,
         };
         let context = self.context(job, received, attempt);
-        let handling = self.handler.handle(received, &context, &mut tx);
+        let handling = self
+            .handler
+            .handle(received, &context, &mut tx)
+            .instrument(span(&context));
         match timeout(self.options.handler_timeout, handling).await {
             Ok(Ok(())) => self.commit(tx).await,
-            Ok(Err(error)) if D::is_away(&*error.cause) => Outcome::Away {
-                error: told(&*error.cause),
-            },
-            Ok(Err(error)) => Outcome::Failed {
+            Ok(Err(error)) => excuse::<D>(&*error.cause).unwrap_or_else(|| Outcome::Failed {
                 error: told(&*error.cause),
                 reject: error.reject,
-            },
+            }),
             Err(_) => {
                 drop(tx);
                 self.outlived().await
@@ -113,7 +116,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     }
 
     /// A transaction in which the event is new. `None`: it was processed before.
-    async fn opened(&self, received: &Received) -> Result<Option<D::Transaction>, String> {
+    async fn opened(&self, received: &Received) -> Result<Option<D::Transaction>, Outcome> {
         let opening = async {
             let mut tx = self.database.begin().await?;
             let seen = self.remember(&mut tx, received).await?;
@@ -128,8 +131,13 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         let patience = self.options.handler_timeout + DATABASE_PATIENCE;
         match timeout(patience, opening).await {
             Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(error)) => Err(told(&error)),
-            Err(_) => Err("the database did not answer".to_owned()),
+            // Whatever it is, it is not the event.
+            Ok(Err(error)) => {
+                Err(excuse::<D>(&error).unwrap_or_else(|| Outcome::Away { error: told(&error) }))
+            }
+            Err(_) => Err(Outcome::Away {
+                error: "the database did not answer".to_owned(),
+            }),
         }
     }
 
@@ -158,12 +166,11 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     async fn commit(&self, tx: D::Transaction) -> Outcome {
         match timeout(DATABASE_PATIENCE, self.database.commit(tx)).await {
             Ok(Ok(())) => Outcome::Done,
-            Ok(Err(error)) if D::is_away(&error) => Outcome::Away { error: told(&error) },
-            // A constraint that is looked at late.
-            Ok(Err(error)) => Outcome::Failed {
+            Ok(Err(error)) => excuse::<D>(&error).unwrap_or_else(|| Outcome::Failed {
+                // A constraint that is looked at late.
                 error: told(&error),
                 reject: false,
-            },
+            }),
             Err(_) => Outcome::Away {
                 error: "the database did not answer the commit".to_owned(),
             },
@@ -201,13 +208,14 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         match self.opened(received).await {
             Ok(Some(tx)) => self.commit(tx).await,
             Ok(None) => Outcome::Done,
-            Err(error) => Outcome::Away { error },
+            Err(outcome) => outcome,
         }
     }
 
     fn context(&self, job: &Job, received: &Received, attempt: u32) -> Context {
         Context {
             group: self.group.clone(),
+            event_id: received.id,
             topic: job.message.topic.clone(),
             key: job.key.to_string(),
             attempt,
@@ -216,4 +224,32 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             trace: Trace::of(&received.event),
         }
     }
+}
+
+/// What an error says that is the database's own affair.
+fn excuse<D: Database>(error: &(dyn std::error::Error + 'static)) -> Option<Outcome> {
+    if D::is_conflict(error) {
+        return Some(Outcome::Conflict { error: told(error) });
+    }
+    D::is_away(error).then(|| Outcome::Away { error: told(error) })
+}
+
+/// With the feature `trace` the handler's span belongs to the trace that the event came with.
+fn span(context: &Context) -> tracing::Span {
+    let span = tracing::info_span!(
+        "handle",
+        group = context.group,
+        topic = context.topic,
+        event = %context.event_id,
+        attempt = context.attempt
+    );
+    #[cfg(feature = "trace")]
+    if let Some(parent) = &context.trace.traceparent {
+        crate::trace::adopt(
+            &span,
+            parent,
+            context.trace.tracestate.as_deref().unwrap_or_default(),
+        );
+    }
+    span
 }

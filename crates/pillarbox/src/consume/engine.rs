@@ -13,7 +13,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
     sync::{oneshot, watch},
     task::{Id, JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 
 use super::{
@@ -32,6 +32,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Between two tries of a database that is away, at first and at most.
 const AWAY_FIRST: Duration = Duration::from_millis(100);
 const AWAY_MAX: Duration = Duration::from_secs(5);
+/// Before a transaction that another was preferred to is tried again.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
+/// How long a broker may take to be told the last word.
+const CLOSE_MAX: Duration = Duration::from_secs(15);
 /// Not to be reached.
 const NEVER: Duration = Duration::from_secs(86_400);
 
@@ -176,6 +180,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 self.keys.again(&key);
                 self.database_away(&error);
             }
+            Outcome::Conflict { error } => self.conflicted(&key, &job, error),
             Outcome::Failed { error, reject } => self.failed(&key, &job, error, reject),
             Outcome::Unburied { error } => self.unburied(&key, &job, &error),
         }
@@ -199,6 +204,19 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         let delay = backoff::delay(tries, AWAY_FIRST, AWAY_MAX, u64::from(tries));
         let until = Instant::now() + delay;
         self.away = Some(Away { tries, until });
+    }
+
+    /// Tried again soon, and not counted.
+    fn conflicted(&mut self, key: &Key, job: &Job, error: String) {
+        tracing::debug!(group = self.work.group, error, "a conflict in the database");
+        let failure = self.keys.failure(key).cloned().unwrap_or_else(|| Failure {
+            attempts: 0,
+            since: Instant::now(),
+            error,
+            doom: None,
+        });
+        let delay = backoff::delay(1, CONFLICT_PAUSE, CONFLICT_PAUSE, seed(job));
+        self.keys.failed(key, failure, Instant::now() + delay);
     }
 
     fn failed(&mut self, key: &Key, job: &Job, error: String, reject: bool) {
@@ -306,7 +324,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         self.running.shutdown().await;
         let (closed, closing) = oneshot::channel();
         if self.source.notes.send(Note::Close { closed }).is_ok() {
-            let _ = closing.await;
+            let _ = timeout(CLOSE_MAX, closing).await;
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, pin::Pin};
 
+use uuid::Uuid;
+
 use super::{received::Received, trace::Trace};
 use crate::{event::Event, inbox::Database};
 
@@ -44,6 +46,7 @@ where
 #[non_exhaustive]
 pub struct Context {
     pub group: String,
+    pub event_id: Uuid,
     /// The topic or subject that it was received from.
     pub topic: String,
     /// The unit of order.
@@ -59,9 +62,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A new event as a consequence of this one: it carries the trace and the correlation id on, where it has none of its own.
+    /// A new event as a consequence of this one: it carries the trace and the correlation id on, where it has none of its
+    /// own, and names this one as its cause.
     pub fn follow(&self, event: Event) -> Event {
-        self.trace.follow(event)
+        event.follows(self.event_id, &self.trace.headers())
     }
 }
 

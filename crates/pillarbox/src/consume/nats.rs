@@ -29,8 +29,9 @@ use super::{ConsumeError, DeadLetters, Options, message::Rooms, source::Source};
 
 /// The one lane of a stream.
 const LANE: u64 = 0;
-/// Deliveries that may be waiting for their acknowledgement.
-const ACK_PENDING_MAX: i64 = 20_000;
+/// Deliveries that may be waiting for their acknowledgement. What a killed instance had of them has to come again before the ack
+/// floor can move, so they are no more than keep the acknowledgements going.
+const ACK_PENDING_MAX: i64 = 2_000;
 
 /// A stream of JetStream to consume.
 #[derive(Debug, Clone)]

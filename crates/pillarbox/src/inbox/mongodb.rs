@@ -174,21 +174,26 @@ impl InboxDatabase for Database {
 
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
         find::<Error>(error).is_some_and(|error| {
-            let labels = [
-                TRANSIENT_TRANSACTION_ERROR,
-                UNKNOWN_TRANSACTION_COMMIT_RESULT,
-                "RetryableWriteError",
-            ];
-            labels.iter().any(|label| error.contains_label(label))
-                || matches!(
-                    &*error.kind,
-                    ErrorKind::Io(_)
-                        | ErrorKind::ServerSelection { .. }
-                        | ErrorKind::ConnectionPoolCleared { .. }
-                        | ErrorKind::DnsResolve { .. }
-                )
+            let labels = [UNKNOWN_TRANSACTION_COMMIT_RESULT, "RetryableWriteError"];
+            labels.iter().any(|label| error.contains_label(label)) || is_connection_trouble(error)
         })
     }
+
+    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
+        find::<Error>(error).is_some_and(|error| {
+            error.contains_label(TRANSIENT_TRANSACTION_ERROR) && !is_connection_trouble(error)
+        })
+    }
+}
+
+fn is_connection_trouble(error: &Error) -> bool {
+    matches!(
+        &*error.kind,
+        ErrorKind::Io(_)
+            | ErrorKind::ServerSelection { .. }
+            | ErrorKind::ConnectionPoolCleared { .. }
+            | ErrorKind::DnsResolve { .. }
+    )
 }
 
 fn collections(

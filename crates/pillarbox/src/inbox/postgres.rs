@@ -100,9 +100,9 @@ impl Database for PgPool {
     }
 
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
-        /// Connections (08), a transaction that another was preferred to (40), too few resources (53), the operator (57),
-        /// the system (58), a primary that no longer is one (25006).
-        const CODES: [&str; 6] = ["08", "40", "53", "57", "58", "25006"];
+        /// Connections (08), too few resources (53), the operator (57), the system (58), a primary that no longer is one
+        /// (25006).
+        const CODES: [&str; 5] = ["08", "53", "57", "58", "25006"];
         match find(error) {
             Some(sqlx::Error::Database(refusal)) => refusal
                 .code()
@@ -110,6 +110,11 @@ impl Database for PgPool {
             Some(error) => super::is_connection_trouble(error),
             None => false,
         }
+    }
+
+    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
+        matches!(find(error), Some(sqlx::Error::Database(refusal))
+            if refusal.code().is_some_and(|code| code.starts_with("40")))
     }
 }
 

@@ -99,17 +99,28 @@ impl Database for SqlitePool {
     }
 
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
-        /// Busy, locked, no memory, read-only, an error of the disk, a full one, can't be opened; the higher bytes say more.
-        const CODES: [i64; 7] = [5, 6, 7, 8, 10, 13, 14];
+        /// No memory, read-only, an error of the disk, a full one, can't be opened.
+        const CODES: [i64; 5] = [7, 8, 10, 13, 14];
         match find(error) {
-            Some(sqlx::Error::Database(refusal)) => refusal
-                .code()
-                .and_then(|code| code.parse::<i64>().ok())
-                .is_some_and(|code| CODES.contains(&(code & 0xff))),
+            Some(error @ sqlx::Error::Database(_)) => code(error).is_some_and(|code| CODES.contains(&code)),
             Some(error) => super::is_connection_trouble(error),
             None => false,
         }
     }
+
+    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
+        /// Busy, locked.
+        const CODES: [i64; 2] = [5, 6];
+        find(error)
+            .and_then(code)
+            .is_some_and(|code| CODES.contains(&code))
+    }
+}
+
+/// Its higher bytes say more than is asked here.
+fn code(error: &sqlx::Error) -> Option<i64> {
+    let code = error.as_database_error()?.code()?;
+    Some(code.parse::<i64>().ok()? & 0xff)
 }
 
 fn is_missing_table(error: &sqlx::Error) -> bool {

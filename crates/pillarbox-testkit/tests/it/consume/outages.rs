@@ -122,6 +122,29 @@ async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
     effects.assert_whole(&events).await;
 }
 
+/// A client that can't keep up drops deliveries of a connection that lives on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_is_dropped_on_the_way_is_read_again_before_what_follows() {
+    let Some(nats) = Nats::start().await else { return };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    let context = stream(&nats.url(), "THINGS").await;
+    let events = events(2_000, 20, 35);
+    publish_nats(&context, "THINGS.changed", &events).await;
+    let narrow = async_nats::ConnectOptions::new()
+        .subscription_capacity(32)
+        .connect(nats.url())
+        .await
+        .unwrap();
+    let pool = pool(&url).await;
+    let things = JetStream::new(jetstream::new(narrow), "THINGS").ack_wait(Duration::from_secs(1));
+    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    effects.reach(2_000).await;
+    running.stop().await;
+    effects.assert_whole(&events).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kafka_that_is_killed_and_comes_back_loses_nothing() {
     let Some(mut kafka) = KafkaServer::start().await else {

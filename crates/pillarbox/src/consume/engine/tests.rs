@@ -190,6 +190,24 @@ async fn a_database_that_is_away_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_conflict_costs_no_attempt_and_nobody_else_waits() {
+    let mut stage = Stage::open(
+        |options| options.attempts_max = 2,
+        |call| async move {
+            match call.position {
+                1 if call.earlier < 10 => Err("a conflict".into()),
+                _ => Ok(()),
+            }
+        },
+    );
+    stage.send(event(1, "a"));
+    stage.send(event(2, "b"));
+    stage.done(2).await;
+    assert_eq!(stage.effects(), ["b2", "a1"]);
+    assert!(stage.letters().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_is_acknowledged_after_its_commit_and_not_before() {
     let mut stage = Stage::open(|_| {}, |_| async { Ok(()) });
     stage.commits_take(5 * SECOND);

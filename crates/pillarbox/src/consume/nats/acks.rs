@@ -153,7 +153,7 @@ impl Acks {
         failures: &mut u32,
     ) -> Result<Closed, async_nats::Error> {
         let durable = self.stream.create_consumer(self.durable.clone()).await?;
-        let mut deliveries = durable.stream().max_messages_per_batch(1_000).messages().await?;
+        let mut deliveries = durable.stream().max_messages_per_batch(500).messages().await?;
         let mut progress = interval(self.ack_wait / 3);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -196,7 +196,8 @@ impl Acks {
         Ok(self.context.client().publish(reply, kind.into()).await?)
     }
 
-    /// What is not done may go to another at once.
+    /// What is not done may go to another at once. What was still on its way here comes again after the ack wait: that is late
+    /// for an acknowledgement, and nothing else waits for it.
     async fn give_back(&mut self) {
         let giving = async {
             for (_, reply) in self.ledger.kept.drain() {

@@ -112,12 +112,18 @@ impl Database for Memory {
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
         error.to_string().contains("away")
     }
+
+    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
+        error.to_string().contains("conflict")
+    }
 }
 
 /// What a handler is called with.
 pub(super) struct Call {
     pub(super) position: u64,
     pub(super) attempt: u32,
+    /// How many calls there were before, of whatever event.
+    pub(super) earlier: usize,
 }
 
 struct Scripted<F> {
@@ -132,11 +138,12 @@ where
 {
     /// The effect first: what fails after it must leave nothing.
     async fn handle(&self, _: &Received, context: &Context, tx: &mut Open) -> Result<(), HandlerError> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
+        let earlier = self.calls.fetch_add(1, Ordering::SeqCst);
         tx.effects.push(format!("{}{}", context.key, context.position));
         let call = Call {
             position: context.position,
             attempt: context.attempt,
+            earlier,
         };
         (self.script)(call).await
     }
