@@ -82,16 +82,22 @@ class Stage:
         except urllib.error.HTTPError as refused:
             return refused.code, {"retry_after": refused.headers["Retry-After"], **json.load(refused)}
 
-    def arrived(self, count: int) -> list[dict[str, object]]:
-        """The stream from its beginning: as many events, and whatever else is there when nothing waits any more."""
+    def settle(self) -> None:
+        """Waits until no event waits any more."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            status = json.loads(subprocess.check_output([self.pillarbox, "--json", "status"], cwd=HERE))
+            if not any(status[state] for state in ("pending", "failed", "held", "delayed")):
+                return
+            expect(time.monotonic() < deadline, f"everything is delivered: {status}")
+
+    def arrived(self) -> list[dict[str, object]]:
+        """Everything in the stream."""
+        self.settle()
+        # One more, behind all that were there.
+        self.send("the-end", "that was all")
         events: list[dict[str, object]] = []
         with urllib.request.urlopen(f"{self.relay}/v1/stream?from=1", timeout=PATIENCE) as stream:
-            while len(events) < count:
-                events.append(json.loads(stream.readline()))
-        # One more, behind everything that may have been there: nothing came between.
-        self.send("the-end", "that was all")
-        with urllib.request.urlopen(f"{self.relay}/v1/stream?from=1", timeout=PATIENCE) as stream:
-            events = []
             while not events or events[-1]["aggregate_id"] != "the-end":
                 events.append(json.loads(stream.readline()))
         return events[:-1]
@@ -129,7 +135,7 @@ def told(stage: Stage) -> list[str]:
 
 
 def judge(stage: Stage, committed: list[str]) -> None:
-    events = stage.arrived(len(committed))
+    events = stage.arrived()
     count = Counter(str(event["id"]) for event in events)
     expect(count == Counter(committed), f"every committed message arrived once and nothing else did: {count}")
     for session in ("s-1", "s-2"):

@@ -68,8 +68,9 @@ impl Example {
             Self::Chat => command.arg(kit(Kit::Chat)?).arg(folder.join("chat/story.py")),
             Self::Orders => command
                 .arg("node")
-                .arg(folder.join("orders/story.mjs"))
-                .arg(kit(Kit::Orders)?),
+                .arg(folder.join("orders/run.mjs"))
+                .arg(kit(Kit::Orders)?)
+                .arg("story"),
         };
         if self.package().is_none() {
             command.arg("--pillarbox").arg(built.join("pillarbox"));

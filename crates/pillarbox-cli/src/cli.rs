@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Check(command::check::Args),
     Status(command::status::Args),
     Tail(command::tail::Args),
+    Catalog(command::catalog::Args),
     Dead(Box<command::dead::Args>),
     #[command(visible_alias = "topics")]
     Streams(command::streams::Args),

@@ -141,12 +141,14 @@ impl Stage {
             Err(_) => http::bind(SocketAddr::new(listen.ip(), 0)).await?,
         };
         let address = listener.local_addr()?;
-        let api = Arc::new(http::Api::new(&open, sink.http_stream.clone(), true));
+        let routes = Routes::to_one("stream");
+        let api = http::Api::new(&open, sink.http_stream.clone(), true).delivering(routes.clone(), None);
+        let api = Arc::new(api);
         let server = http::serve(listener, api.clone());
         let relay = Relay {
             store: open.store,
             sinks: [("stream".into(), sink.sink)].into(),
-            routes: Routes::to_one("stream"),
+            routes,
             options: Options {
                 name: "demo".into(),
                 ..Options::default()

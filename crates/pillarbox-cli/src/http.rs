@@ -1,5 +1,6 @@
 //! The HTTP API and the first page. Loopback only: access by token comes later.
 
+mod catalog;
 mod connections;
 pub(crate) mod dead;
 mod events;
@@ -24,9 +25,11 @@ use axum::{
 };
 use pillarbox::Limits;
 use pillarbox_relay::{
+    check::Checks,
     connect::OpenStore,
     dead::DeadLetters,
     engine::Progress,
+    route::Routes,
     sink::http_stream::HttpStream,
     store::{Admin, RelayId},
 };
@@ -40,6 +43,7 @@ const STREAM_CLIENTS_MAX: usize = 100;
 pub(crate) struct Api {
     admin: Arc<dyn Admin>,
     dead_letters: Arc<dyn DeadLetters>,
+    catalog: catalog::Shared,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
     replay_allowed: bool,
@@ -56,6 +60,7 @@ impl Api {
         Self {
             admin: open.admin.clone(),
             dead_letters: open.dead_letters.clone(),
+            catalog: catalog::Shared::default(),
             hub,
             health_checks,
             replay_allowed: true,
@@ -72,6 +77,14 @@ impl Api {
     pub(crate) fn replay_allowed(self, replay_allowed: bool) -> Self {
         Self {
             replay_allowed,
+            ..self
+        }
+    }
+
+    /// Where events go and what is asked of them.
+    pub(crate) fn delivering(self, routes: Routes, checks: Option<Arc<Checks>>) -> Self {
+        Self {
+            catalog: catalog::Shared::new(routes, checks),
             ..self
         }
     }
@@ -134,6 +147,7 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/stream", get(stream::handler))
         .route("/v1/events", post(events::write))
         .route("/v1/status", get(status::handler))
+        .route("/v1/catalog", get(catalog::handler))
         .merge(dead::router());
     if api.health_checks {
         router = router

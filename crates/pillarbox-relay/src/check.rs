@@ -198,6 +198,16 @@ impl Checks {
         Ok(findings)
     }
 
+    /// The schema that each of these events must fit, or why it can't be told; `None` where there is none.
+    pub async fn schema_names(&self, events: &[Event]) -> Vec<Option<String>> {
+        let Some(schemas) = &self.schemas else {
+            return vec![None; events.len()];
+        };
+        let numbered: Vec<(Seq, &Event)> = events.iter().map(|event| (0, event)).collect();
+        let view = schemas.view(&numbered).await;
+        events.iter().map(|event| view.name(event)).collect()
+    }
+
     /// Tells of what failed and goes out all the same: now and then, not of each event, and once of
     /// one, however often it is looked at.
     pub fn warn(&self, event: &Event, finding: &Finding) {

@@ -11,9 +11,11 @@
 //! and what a broker owes it; [`check`] says what an event must fulfil to go there; [`route`] chooses the sink;
 //! [`verdict`] is the one place that decides what an error means; [`retry`] how long a failing event waits; [`dead`] what
 //! people do about those that will not be delivered, [`notice`] how they hear of them, [`reprocess`] what is sent again on
-//! a schedule; [`pressure`] tells producers how much waits; [`engine`] moves events along. No store names a sink and no sink
+//! a schedule; [`pressure`] tells producers how much waits; [`catalog`] tells which kinds of events there are; [`engine`] moves
+//! events along. No store names a sink and no sink
 //! names a store: [`connect`] alone knows them all.
 
+pub mod catalog;
 pub mod check;
 pub mod connect;
 pub mod dead;

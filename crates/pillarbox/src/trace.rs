@@ -196,10 +196,8 @@ mod tests {
     fn an_event_keeps_a_context_of_its_own() {
         in_a_trace(|| {
             let own = event().header(TRACEPARENT, "00-own");
-            assert_eq!(
-                *traced(std::slice::from_ref(&own), &Limits::default()),
-                [own.clone()]
-            );
+            let only = std::slice::from_ref(&own);
+            assert_eq!(*traced(only, &Limits::default()), *only);
             let both = [own.clone(), event()];
             let traced = traced(&both, &Limits::default());
             assert_eq!(traced[0], own);
@@ -222,9 +220,10 @@ mod tests {
             for n in 0..limits.headers_max - 1 {
                 full = full.header(format!("h{n}"), "x");
             }
-            let large = event().header("h", "x".repeat(limits.headers_bytes_max - 100));
+            let large = event().header("h", "x".repeat(limits.headers_bytes_max - 50));
             for event in [full, large] {
-                assert_eq!(*traced(std::slice::from_ref(&event), &limits), [event.clone()]);
+                let only = std::slice::from_ref(&event);
+                assert!(*traced(only, &limits) == *only);
             }
         });
     }

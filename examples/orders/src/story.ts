@@ -93,6 +93,20 @@ async function trade(service: string, relay: ChildProcess): Promise<Committed[]>
   return committed;
 }
 
+/** Waits until no event waits any more. How many orders there are. */
+async function settled(): Promise<number> {
+  const database = new Client({ connectionString: databaseUrl });
+  await database.connect();
+  const number = async (sql: string): Promise<number> => Number((await database.query<{ n: string }>(sql)).rows[0]?.n);
+  const deadline = Date.now() + PATIENCE_MS;
+  while ((await number("select count(*) as n from outbox_events where status <> 'published'")) > 0) {
+    expect(Date.now() < deadline, "everything is delivered");
+  }
+  const orders = await number("select count(*) as n from orders");
+  await database.end();
+  return orders;
+}
+
 /** Everything in the stream: as many as are expected, and whatever else the stream counts. */
 async function arrived(expected: number): Promise<JsMsg[]> {
   const nats = await connect({ servers: natsUrl });
@@ -110,6 +124,7 @@ async function arrived(expected: number): Promise<JsMsg[]> {
 }
 
 async function judge(committed: Committed[]): Promise<void> {
+  const orders = await settled();
   const messages = await arrived(committed.length);
   const seen = messages.map((message) => {
     const header = (name: string): string => message.headers?.get(name) ?? "";
@@ -125,12 +140,8 @@ async function judge(committed: Committed[]): Promise<void> {
     JSON.stringify([...events].sort((a, b) => a.order.localeCompare(b.order)));
   // Sorting by the order is stable: within each, the events stay as they came.
   expect(inOrder(seen) === inOrder(committed), `${inOrder(seen)} arrived of ${inOrder(committed)}`);
-  const database = new Client({ connectionString: databaseUrl });
-  await database.connect();
-  const { rows } = await database.query<{ n: number }>("select count(*)::int as n from orders");
-  await database.end();
   const created = committed.filter((event) => event.type === "OrderCreated").length;
-  expect(rows[0]?.n === created, `${rows[0]?.n} orders in the database, ${created} were answered with 201`);
+  expect(orders === created, `${orders} orders in the database, ${created} were answered with 201`);
   console.log(`${messages.length} events were committed, and each arrived once, in the order of its key.`);
 }
 

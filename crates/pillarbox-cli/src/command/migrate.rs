@@ -9,6 +9,7 @@ use crate::output::{Answer, Context, open_store, store_error};
 
 /// Make the outbox's tables, or bring them up to date
 ///
+/// In PostgreSQL also the function `pillarbox.enqueue`, for applications in any language.
 /// Running it again changes nothing. Those who run their migrations themselves take the SQL. (For
 /// SQLite it makes a new outbox; only `migrate` itself brings one of version 2 up to date.)
 ///

@@ -68,7 +68,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         let api = Arc::new(
             http::Api::new(&open, hub, settings.health_checks)
                 .limits(settings.limits.clone())
-                .replay_allowed(settings.dead_letters.replay_allowed),
+                .replay_allowed(settings.dead_letters.replay_allowed)
+                .delivering(settings.routes.clone(), checks.clone()),
         );
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
         Some((http::serve(listener, api.clone()), api))

@@ -1,6 +1,7 @@
 //! The commands of the real binary, as a person or a script uses them.
 
 mod bench;
+mod catalog;
 mod check;
 mod dead_http;
 mod dead_terminal;

@@ -175,6 +175,17 @@ impl View<'_> {
         Ok(())
     }
 
+    /// The schema's name, or why it can't be told; `None` where there is none.
+    pub(super) fn name(&self, event: &Event) -> Option<String> {
+        match self.find(event) {
+            Lookup::Found(schema) => Some(schema.name.clone()),
+            Lookup::Missing => None,
+            Lookup::Broken(problem) => Some(format!("can't be used: {problem}")),
+            Lookup::Away(why) => Some(format!("not known: {why}")),
+            Lookup::NotYet => Some("not known yet".to_owned()),
+        }
+    }
+
     fn find(&self, event: &Event) -> Lookup<'_> {
         match &self.found {
             Kept::Folder(set) => match set.find(&event.event_type, event.schema_version) {

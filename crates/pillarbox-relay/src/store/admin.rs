@@ -7,7 +7,10 @@ use pillarbox::{Enqueued, Event, Limits};
 use serde::Serialize;
 
 use super::{StoreError, StoreErrorKind};
-use crate::event::{Seq, StoredEvent};
+use crate::{
+    catalog::Look,
+    event::{Seq, StoredEvent},
+};
 
 /// How an outbox stands. Counting costs what is unsettled, not what was ever delivered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -73,6 +76,10 @@ pub trait Admin: Send + Sync + 'static {
             "this database can't list its latest events",
         ))
     }
+
+    /// The kinds of events among the latest `last` that were committed, the most frequent first, at most
+    /// [`KINDS_MAX`](crate::catalog::KINDS_MAX) of them. Reads no more than these events, without their payloads.
+    async fn kinds(&self, last: usize) -> Result<Look, StoreError>;
 
     /// Writes events in one transaction of its own: for the command line and the HTTP API.
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError>;

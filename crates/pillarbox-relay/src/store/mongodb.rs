@@ -16,6 +16,7 @@ mod error;
 mod field;
 mod json;
 mod keys;
+mod kinds;
 mod lanes;
 mod notices;
 mod park;

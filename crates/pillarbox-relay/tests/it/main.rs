@@ -6,6 +6,7 @@ mod checks;
 mod engine;
 mod memory;
 mod mongodb;
+mod order;
 mod postgres;
 mod pressure;
 mod registry;

@@ -277,6 +277,38 @@ async fn an_outbox_of_version_2_is_brought_up_to_date() {
     assert!(admin.migrate().await.unwrap()[0].contains("up to date"));
 }
 
+#[tokio::test]
+async fn an_outbox_of_version_3_is_brought_up_to_date() {
+    let harness = SqliteHarness::new().await;
+    for statement in [
+        "drop table outbox_events_pressure",
+        "update outbox_events_meta set value = '3' where name = 'schema_version'",
+    ] {
+        sqlx::query(statement)
+            .execute(&harness.application)
+            .await
+            .unwrap();
+    }
+    let event = pillarbox::Event::new("t", "T", "a", "1");
+    let mut tx = harness.application.begin_with("begin immediate").await.unwrap();
+    let refused = pillarbox::Outbox::default().enqueue(&mut tx, &event).await;
+    assert!(
+        matches!(refused, Err(pillarbox::EnqueueError::NotMigrated { .. })),
+        "{refused:?}"
+    );
+    tx.rollback().await.unwrap();
+    let (store, admin) = (&harness.store.store, &harness.store.admin);
+    assert_eq!(store.check().await.unwrap_err().kind, StoreErrorKind::NotMigrated);
+    let done = admin.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 3"), "{done:?}");
+    store.check().await.unwrap();
+    let mut tx = harness.application.begin_with("begin immediate").await.unwrap();
+    pillarbox::Outbox::default()
+        .enqueue(&mut tx, &event)
+        .await
+        .unwrap();
+}
+
 fn open(url: &str) -> Arc<dyn Store> {
     connect::store(&DatabaseOptions::new(url)).unwrap().store
 }

@@ -56,7 +56,9 @@ pub enum EnqueueError {
         source: Option<DatabaseError>,
     },
     /// Nothing was written: an event outside the transaction that causes it could be lost, or tell what never happened.
-    #[error("there is no open transaction: begin one before the application's own writes")]
+    #[error(
+        "there is no open transaction: begin one (`start_transaction`, diesel: `transaction`) before the application's own writes"
+    )]
     NoTransaction,
     #[error(
         "nothing says in which database the outbox is: name it in the address (`mongodb://host/shop`) or before the table (`shop.outbox_events`)"

@@ -17,6 +17,7 @@ const PATHS: &[&str] = &[
     "/v1/dead/groups",
     "/v1/dead/018f0000-0000-7000-8000-000000000001",
     "/v1/status",
+    "/v1/catalog",
     "/livez",
     "/readyz",
     "/",
@@ -61,6 +62,9 @@ fn input(fuzz: &mut Fuzz) -> Input {
     }
 }
 
+const EVENTS: &str = r#"[{"id":"018f0000-0000-7000-8000-000000000009","topic":"t.x","event_type":"X","aggregate_type":"a","aggregate_id":"1",
+"aggregate_version":3,"partition_key":"k","payload":{"n":1},"headers":{"a":"b"},"available_at":"2026-01-31T12:00:00Z","max_attempts":3}]"#;
+
 fn get(fuzz: &mut Fuzz) -> Vec<u8> {
     let path = fuzz.pick(PATHS);
     let path = if fuzz.one_in(4) {
@@ -75,18 +79,21 @@ fn get(fuzz: &mut Fuzz) -> Vec<u8> {
 }
 
 fn post(fuzz: &mut Fuzz) -> Vec<u8> {
-    let path = fuzz.pick(&["/v1/dead/replay", "/v1/dead/discard"]);
-    let example = fuzz.pick(BODIES);
+    let path = fuzz.pick(&["/v1/dead/replay", "/v1/dead/discard", "/v1/events"]);
+    let example = match path {
+        "/v1/events" => EVENTS,
+        _ => fuzz.pick(BODIES),
+    };
     let body = match fuzz.below(20) {
         0 => fuzz.json().into_bytes(),
         1 => format!("{{\"filter\":{}}}", fuzz.json()).into_bytes(),
         2 => vec![b' '; 70_000],
         _ => fuzz.mutated(example.as_bytes()),
     };
-    let kind = if fuzz.one_in(20) {
-        "text/plain"
-    } else {
-        "application/json"
+    let kind = match fuzz.below(20) {
+        0 => "text/plain",
+        1..4 if path == "/v1/events" => "application/x-ndjson",
+        _ => "application/json",
     };
     let length = body.len();
     let head = format!(
@@ -146,7 +153,7 @@ fn judge(answer: &str, well_formed: bool) {
         assert_says_something(&problem["error"].as_str().unwrap().replace(SECRET, ""));
     } else if well_formed {
         assert!(
-            matches!(status, 200 | 404 | 405 | 414 | 431),
+            matches!(status, 200 | 201 | 404 | 405 | 414 | 431),
             "an error without words: {answer}"
         );
     }

@@ -3,7 +3,7 @@
 use pillarbox_testkit::servers;
 use tokio::process::Command;
 
-use super::{example, number, run, told};
+use super::{Service, example, migrate, number, run, told};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() {
@@ -58,8 +58,7 @@ async fn psycopg_finds_the_function_for_each_of_its_types() {
         return;
     };
     let database = server.database().await;
-    let mut migrate = Command::new(env!("CARGO_BIN_EXE_pillarbox"));
-    told(&run(migrate.arg("migrate"), &database).await);
+    migrate(&database).await;
     let refused = told(&run(Command::new(&python).args(["-c", PAYLOADS]), &database).await);
     assert!(
         refused.starts_with("PB400 the payload is not JSON: "),
@@ -71,4 +70,37 @@ async fn psycopg_finds_the_function_for_each_of_its_types() {
     assert_eq!(number(&database, written).await, 6);
     let as_given = r#"select count(*) from outbox_events where payload = '{"b":1, "a":2}'"#;
     assert_eq!(number(&database, as_given).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chat_passes_the_pressure_on() {
+    let Some(python) = servers::chat_python() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let database = server.database().await;
+    migrate(&database).await;
+    let port = servers::free_port();
+    let mut command = Command::new(python);
+    command
+        .args([
+            "-m",
+            "uvicorn",
+            "--log-level",
+            "warning",
+            "--port",
+            &port.to_string(),
+            "chat.app:app",
+        ])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(example("chat"));
+    let service = Service::start(&mut command, &database, port).await;
+    let path = "/my/projects/p-1/chat/s-1/message";
+    service
+        .feels_the_pressure(path, "x-user-id: ada\r\n", r#"{"text": "hello"}"#)
+        .await;
+    assert_eq!(number(&database, "select count(*) from messages").await, 1);
+    service.end().await;
 }

@@ -3,7 +3,7 @@
 use pillarbox_testkit::servers::{self, Nats};
 use tokio::process::Command;
 
-use super::{example, number, run, told};
+use super::{Service, example, migrate, number, run, told};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_back() {
@@ -17,8 +17,9 @@ async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_
     let database = server.database().await;
     let mut story = Command::new(node);
     story
-        .arg(example("orders/story.mjs"))
+        .arg(example("orders/run.mjs"))
         .arg(modules)
+        .arg("story")
         .args(["--once", "--pillarbox", env!("CARGO_BIN_EXE_pillarbox")])
         .env("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", nats.url());
     let told = told(&run(&mut story, &database).await);
@@ -32,4 +33,29 @@ async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_
           and e.payload::json->>'customer' = o.customer";
     assert_eq!(number(&database, published).await, 16);
     assert_eq!(number(&database, "select count(*) from outbox_events").await, 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_orders_pass_the_pressure_on() {
+    let Some((node, modules)) = servers::orders_node() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let database = server.database().await;
+    migrate(&database).await;
+    let port = servers::free_port();
+    let mut command = Command::new(node);
+    command
+        .arg(example("orders/run.mjs"))
+        .arg(modules)
+        .arg("main")
+        .env("PORT", port.to_string());
+    let service = Service::start(&mut command, &database, port).await;
+    service
+        .feels_the_pressure("/orders", "", r#"{"customer": "ada", "total": 7}"#)
+        .await;
+    assert_eq!(number(&database, "select count(*) from orders").await, 1);
+    service.end().await;
 }

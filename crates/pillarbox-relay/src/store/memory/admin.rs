@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use pillarbox::{Enqueued, Event, Limits};
 use tokio::time::Instant;
 
+use crate::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
+
 use super::{
     super::{
         Admin, StoreError,
@@ -28,6 +30,10 @@ impl Admin for MemoryStore {
         Ok(self.call().await?.status())
     }
 
+    async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
+        Ok(self.call().await?.kinds(last))
+    }
+
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
         drop(self.call().await?);
         let mut transaction = self.begin();
@@ -38,6 +44,49 @@ impl Admin for MemoryStore {
 }
 
 impl World {
+    fn kinds(&self, last: usize) -> Look {
+        let latest: Vec<_> = self
+            .rows
+            .values()
+            .rev()
+            .take(last)
+            .map(|row| &row.stored)
+            .collect();
+        let mut kinds: Vec<Kind> = Vec::new();
+        for stored in &latest {
+            let event = &stored.event;
+            let same = |kind: &&mut Kind| {
+                (&kind.event_type, kind.schema_version, &kind.topic, &kind.stream)
+                    == (
+                        &event.event_type,
+                        event.schema_version,
+                        &event.topic,
+                        &event.stream,
+                    )
+            };
+            match kinds.iter_mut().find(same) {
+                Some(kind) => kind.count += 1,
+                None => kinds.push(Kind {
+                    event_type: event.event_type.clone(),
+                    schema_version: event.schema_version,
+                    topic: event.topic.clone(),
+                    stream: event.stream.clone(),
+                    count: 1,
+                    last_seen: stored.created_at,
+                    aggregate_type: event.aggregate_type.clone(),
+                    payload: Some(event.payload.clone()).filter(|it| it.len() <= EXAMPLE_BYTES_MAX),
+                }),
+            }
+        }
+        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+        kinds.truncate(KINDS_MAX);
+        Look {
+            events: latest.len() as u64,
+            since: latest.iter().map(|stored| stored.created_at).min(),
+            kinds,
+        }
+    }
+
     fn status(&self) -> StoreStatus {
         let now = Timestamp::now();
         let mut status = StoreStatus::default();

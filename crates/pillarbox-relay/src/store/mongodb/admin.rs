@@ -11,10 +11,11 @@ use super::{
     connection::Collections,
     document,
     error::Trouble,
-    field, schema,
+    field, kinds, schema,
     transaction::{Tx, Work},
 };
 use crate::{
+    catalog::Look,
     event::Seq,
     store::{
         Admin, PageLimit, StoreError,
@@ -95,6 +96,13 @@ impl Admin for MongoStore {
             Some(Recent { event, status })
         });
         Ok(readable.collect())
+    }
+
+    async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
+        if last == 0 {
+            return Ok(Look::default());
+        }
+        kinds::look(&self.connection, last).await
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use pillarbox::{Enqueued, Event, Limits, Outbox};
 use sqlx::{Row, postgres::PgRow};
 
@@ -12,6 +13,7 @@ use super::{
     row, schema,
 };
 use crate::{
+    catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look},
     event::Seq,
     store::{
         Admin, StoreError,
@@ -62,6 +64,16 @@ impl Admin for PostgresStore {
         Ok(recent)
     }
 
+    async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
+        let kinds = statement(self.connection.tables(), include_str!("admin_kinds.sql"));
+        let (last, most, bytes) = (last as i64, KINDS_MAX as i64, EXAMPLE_BYTES_MAX as i32);
+        let rows = self
+            .connection
+            .rows(&kinds, arguments!(last, most, bytes)?)
+            .await?;
+        look(&rows).map_err(|e| self.connection.explain(e))
+    }
+
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
         let outbox = Outbox::new(self.connection.tables().clone(), limits.clone());
         let mut tx = self.connection.begin().await?;
@@ -102,6 +114,34 @@ fn read(counts: &PgRow, relays: &[PgRow]) -> Result<StoreStatus, sqlx::Error> {
                 })
             })
             .collect::<Result<_, sqlx::Error>>()?,
+    })
+}
+
+/// The first two columns say of all of them how many there are and how old.
+fn look(rows: &[PgRow]) -> Result<Look, sqlx::Error> {
+    let Some(first) = rows.first() else {
+        return Ok(Look::default());
+    };
+    let time = |row: &PgRow, column: usize| {
+        let micros = row.try_get(column)?;
+        Ok::<_, sqlx::Error>(Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH))
+    };
+    let kind = |row: &PgRow| {
+        Ok(Kind {
+            event_type: row.try_get(2)?,
+            schema_version: row.try_get(3)?,
+            topic: row.try_get(4)?,
+            stream: row.try_get(5)?,
+            count: row.try_get::<i64, _>(6)?.unsigned_abs(),
+            last_seen: time(row, 7)?,
+            aggregate_type: row.try_get(8)?,
+            payload: row.try_get::<Option<String>, _>(9)?.map(Into::into),
+        })
+    };
+    Ok(Look {
+        events: first.try_get::<i64, _>(0)?.unsigned_abs(),
+        since: Some(time(first, 1)?),
+        kinds: rows.iter().map(kind).collect::<Result<_, sqlx::Error>>()?,
     })
 }
 

@@ -1,6 +1,7 @@
 -- Writes one event in the transaction it is called in, for applications in any language, and returns its id. Checks what
--- the library checks and says it in the same words, with the SQLSTATE PB400; where too much waits, PB429. The unique index on id refuses the second of
--- two, which writes nothing; locks only what it inserts, and with lock_key the key until the transaction ends.
+-- the library checks and says it in the same words, with the SQLSTATE PB400; where too much waits, PB429. The unique index
+-- on id refuses the second of two, which writes nothing; locks only what it inserts, and with lock_key the key until the
+-- transaction ends.
 --
 -- The tables' names are looked up as the caller's search_path says, and with the caller's rights.
 create or replace function {enqueue}(
@@ -55,8 +56,8 @@ begin
     values (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
             partition_key, payload, headers, project_id, user_id,
             -- The library's times begin there, and an event that was due long ago is due.
-            case when available_at is not null then greatest(available_at, timestamptz '0001-01-01 00:00:00+00') end, max_attempts, base_delay_ms,
-            max_delay_ms, backoff_multiplier)
+            case when available_at is not null then greatest(available_at, timestamptz '0001-01-01 00:00:00+00') end,
+            max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier)
     on conflict on constraint {index_id} do nothing;
     -- A relay that sleeps is told, once per transaction however often this runs.
     perform pg_notify('{channel}', '') from {events_asleep} where last_value > extract(epoch from now());

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
-use sqlx::{Connection, Row};
+use sqlx::{Connection, Row, sqlite::SqliteRow};
 
 use super::{
     SqliteStore,
     connection::{Connections, now},
     row,
 };
+use crate::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
 use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
@@ -146,6 +148,18 @@ impl Admin for SqliteStore {
         Ok(recent)
     }
 
+    async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
+        let at = &*self.connections;
+        let rows = sqlx::query(at.statements.kinds.clone())
+            .bind(i64::try_from(last).unwrap_or(i64::MAX))
+            .bind(KINDS_MAX as i64)
+            .bind(EXAMPLE_BYTES_MAX as i64)
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        look(&rows).map_err(|e| at.error(e))
+    }
+
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
         let at = &*self.connections;
         let outbox = Outbox::new(at.tables.clone(), limits.clone());
@@ -162,6 +176,36 @@ impl Admin for SqliteStore {
         at.commit(tx).await?;
         Ok(enqueued)
     }
+}
+
+/// The first two columns say of all of them how many there are and how old. What a stranger wrote may be null anywhere.
+fn look(rows: &[SqliteRow]) -> Result<Look, sqlx::Error> {
+    let text = |row: &SqliteRow, column: usize| row.try_get::<Option<String>, _>(column);
+    let number = |row: &SqliteRow, column: usize| row.try_get::<Option<i64>, _>(column);
+    let time = |row: &SqliteRow, column: usize| {
+        let micros = number(row, column)?.unwrap_or_default();
+        Ok::<_, sqlx::Error>(Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH))
+    };
+    let kind = |row: &SqliteRow| {
+        Ok(Kind {
+            event_type: text(row, 2)?.unwrap_or_default(),
+            schema_version: i32::try_from(number(row, 3)?.unwrap_or_default()).unwrap_or_default(),
+            topic: text(row, 4)?.unwrap_or_default(),
+            stream: text(row, 5)?,
+            count: number(row, 6)?.unwrap_or_default().unsigned_abs(),
+            last_seen: time(row, 7)?,
+            aggregate_type: text(row, 8)?.unwrap_or_default(),
+            payload: row.try_get::<Option<Vec<u8>>, _>(9)?.map(Into::into),
+        })
+    };
+    let Some(first) = rows.first() else {
+        return Ok(Look::default());
+    };
+    Ok(Look {
+        events: number(first, 0)?.unwrap_or_default().unsigned_abs(),
+        since: Some(time(first, 1)?),
+        kinds: rows.iter().map(kind).collect::<Result<_, sqlx::Error>>()?,
+    })
 }
 
 /// Is the outbox there, of this version?

@@ -49,6 +49,7 @@ statements![
     head_due,
     head_waits,
     heartbeat,
+    kinds,
     leave,
     leave_lanes,
     low_mark,

@@ -249,3 +249,28 @@ async fn an_event_of_another_languages_service_is_read() {
 fn event() -> Event {
     Event::new("t.x", "X", "thing", "1").payload("{}")
 }
+
+#[tokio::test]
+async fn an_outbox_of_version_3_is_brought_up_to_date() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let collection = |name: &str| harness.database().collection::<Document>(name);
+    for new in ["outbox_events_pressure", "outbox_events_keys"] {
+        collection(new).drop().await.unwrap();
+    }
+    let version = doc! { "$set": { "value": 3 } };
+    let meta = collection("outbox_events_meta");
+    meta.update_one(doc! { "_id": "schema_version" }, version)
+        .await
+        .unwrap();
+    let (store, admin) = (&harness.store.store, &harness.store.admin);
+    assert_eq!(store.check().await.unwrap_err().kind, StoreErrorKind::NotMigrated);
+    let done = admin.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 3"), "{done:?}");
+    store.check().await.unwrap();
+    let names = harness.database().list_collection_names().await.unwrap();
+    assert!(names.contains(&"outbox_events_keys".to_owned()), "{names:?}");
+    assert!(admin.migrate().await.unwrap()[0].contains("up to date"));
+}

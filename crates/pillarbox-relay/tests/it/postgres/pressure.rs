@@ -338,6 +338,53 @@ async fn an_applications_role_needs_to_read_the_figures_and_gets_that_with_the_u
         .await;
 }
 
+/// Planning takes longer than writing.
+#[tokio::test]
+async fn the_statement_is_planned_once_with_classes_and_without() {
+    let Some(place) = place().await else { return };
+    let limits = [
+        class("a", &["other.>"], Some(1 << 29), Some(1 << 30)),
+        class("rest", &[], None, Some(1 << 30)),
+    ];
+    for classes in [&[][..], &limits] {
+        place.store.set_classes(classes).await.unwrap();
+        let mut tx = sqlx::PgPool::connect(&place.url)
+            .await
+            .unwrap()
+            .begin()
+            .await
+            .unwrap();
+        for n in 0..20 {
+            Outbox::default()
+                .enqueue(&mut tx, &event(&format!("k{n}")))
+                .await
+                .unwrap();
+        }
+        let plans = "select generic_plans, custom_plans from pg_prepared_statements where statement like '-- Events into%'";
+        let (generic, custom): (i64, i64) = sqlx::query_as(plans).fetch_one(&mut *tx).await.unwrap();
+        assert!(generic >= 10 && custom <= 6, "{generic} {custom}");
+    }
+}
+
+#[tokio::test]
+async fn the_function_for_any_language_refuses_as_the_library_does() {
+    let Some(place) = place().await else { return };
+    let call = || sqlx::query("select pillarbox.enqueue('report.day', 'k', 'X', '{}')").execute(&place.pool);
+    call().await.unwrap();
+    place
+        .store
+        .set_classes(&[class("bulk", &["report.>"], None, Some(1))])
+        .await
+        .unwrap();
+    let error = call().await.unwrap_err();
+    assert_eq!(
+        error.as_database_error().unwrap().code().unwrap(),
+        "PB429",
+        "{error}"
+    );
+    assert_eq!(place.number("select count(*) from outbox_events").await, 1);
+}
+
 /// Printed, not asserted: machines are noisy.
 #[tokio::test]
 async fn what_the_check_costs_is_told() {

@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pillarbox_relay::Settlement;
+use pillarbox::{Event, Limits};
+use pillarbox_relay::{
+    Settlement,
+    catalog::{self, Look},
+};
 
 use super::{StoreHarness, scene::*};
 
@@ -72,6 +76,64 @@ pub async fn status_shows_relays_and_lanes(harness: Arc<dyn StoreHarness>) {
         (scene.relay, "scene", 200)
     );
     assert!(relay.last_seen < Duration::from_secs(60), "{:?}", relay.last_seen);
+}
+
+pub async fn the_kinds_of_the_latest_events_are_told(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let admin = scene.harness.admin();
+    assert_eq!(admin.kinds(100).await.unwrap(), Look::default());
+    let of = |topic: &str, event_type: &str, n: usize| {
+        Event::new(topic, event_type, "order", "o-1").payload(format!("{{\"n\":{n}}}"))
+    };
+    let mut events = vec![of("a.old", "Old", 0)];
+    events.extend((1..=3).map(|n| of("a.x", "X", n)));
+    events.push(of("a.x", "X", 4).schema_version(2));
+    events.push(of("a.y", "X", 5).stream("OWN"));
+    events.push(of("a.z", "Z", 6).payload(format!("\"{}\"", "x".repeat(catalog::EXAMPLE_BYTES_MAX))));
+    scene.commit(&events).await;
+    let mut rolled_back = scene.harness.begin().await;
+    rolled_back
+        .enqueue(&Limits::default(), &[of("a.never", "Never", 7)])
+        .await
+        .unwrap();
+    rolled_back.rollback().await;
+
+    let look = admin.kinds(6).await.unwrap();
+    assert_eq!(look.events, 6, "no further than it was asked to");
+    assert!(
+        look.since
+            .is_some_and(|since| look.kinds.iter().all(|kind| kind.last_seen >= since))
+    );
+    let mut seen: Vec<_> = look
+        .kinds
+        .iter()
+        .map(|kind| {
+            assert!(kind.payload.is_none() || kind.aggregate_type == "order");
+            let example = kind
+                .payload
+                .as_deref()
+                .map(|payload| String::from_utf8_lossy(payload).into_owned());
+            (
+                kind.topic.as_str(),
+                kind.event_type.as_str(),
+                kind.schema_version,
+                kind.stream.as_deref(),
+                kind.count,
+                example,
+            )
+        })
+        .collect();
+    assert_eq!(seen[0].4, 3, "the most frequent first");
+    seen.sort();
+    let example = |n: usize| Some(format!("{{\"n\":{n}}}"));
+    let expected = [
+        ("a.x", "X", 1, None, 3, example(3)),
+        ("a.x", "X", 2, None, 1, example(4)),
+        ("a.y", "X", 1, Some("OWN"), 1, example(5)),
+        ("a.z", "Z", 1, None, 1, None),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(admin.kinds(100).await.unwrap().kinds.len(), 5);
 }
 
 pub async fn a_commit_ends_the_wait_early(harness: Arc<dyn StoreHarness>) {

@@ -117,6 +117,7 @@ async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
     let rights = [
         "usage on schema pillarbox",
         "insert, select on outbox_events",
+        "select on outbox_events_pressure, outbox_events_seq",
         "select on outbox_events_asleep",
     ];
     let name: String = sqlx::query_scalar("select current_user::text")
@@ -131,7 +132,7 @@ async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
 }
 
 #[tokio::test]
-async fn who_may_not_make_the_schema_is_told_what_to_ask_for() {
+async fn who_may_not_make_the_function_is_told_what_to_ask_for() {
     let Some((place, stranger)) = place_and_stranger().await else {
         return;
     };
@@ -139,20 +140,29 @@ async fn who_may_not_make_the_schema_is_told_what_to_ask_for() {
         .fetch_one(&stranger)
         .await
         .unwrap();
-    place.run(&format!("drop schema pillarbox cascade; create schema app authorization {name}; alter role {name} set search_path = app")).await;
+    place
+        .run(&format!(
+            "create schema app authorization {name}; alter role {name} set search_path = app"
+        ))
+        .await;
     let url = place.url.replace("postgres@", &format!("{name}@"));
     let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
-    let error = store.migrate().await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
-    let advice = format!("create schema pillarbox authorization {name}");
-    assert!(error.to_string().contains(&advice), "{error}");
-    assert_eq!(
-        place
-            .number("select count(*) from pg_tables where schemaname = 'app'")
-            .await,
-        0
-    );
-    place.run(&advice).await;
+    let refused = async |advice: &str| {
+        let error = store.migrate().await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
+        assert!(error.to_string().contains(advice), "{error}");
+        let made = "select count(*) from pg_tables where schemaname = 'app'";
+        assert_eq!(place.number(made).await, 0, "nothing is left half made");
+    };
+    // The schema is another's, then the function is, then neither is there.
+    let grant = format!("grant create, usage on schema pillarbox to {name}");
+    refused(&grant).await;
+    place.run(&grant).await;
+    refused("the function pillarbox.enqueue belongs to postgres").await;
+    place.run("drop schema pillarbox cascade").await;
+    let create = format!("create schema pillarbox authorization {name}");
+    refused(&create).await;
+    place.run(&create).await;
     store.migrate().await.unwrap();
     store.check().await.unwrap();
 }
