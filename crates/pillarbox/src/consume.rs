@@ -135,7 +135,7 @@ pub enum ConsumeError {
 #[non_exhaustive]
 pub enum Broker {
     #[cfg(feature = "nats")]
-    JetStream(JetStream),
+    JetStream(Box<JetStream>),
     #[cfg(feature = "kafka")]
     Kafka(Kafka),
 }
@@ -143,7 +143,7 @@ pub enum Broker {
 #[cfg(feature = "nats")]
 impl From<JetStream> for Broker {
     fn from(broker: JetStream) -> Self {
-        Self::JetStream(broker)
+        Self::JetStream(Box::new(broker))
     }
 }
 

@@ -159,7 +159,7 @@ impl Member {
             return;
         }
         self.committed_at = Instant::now();
-        let done = self.consumer.context().books().to_commit(None);
+        let done = self.consumer.context().books().uncommitted(None);
         if done.count() > 0
             && let Err(error) = self.consumer.commit(&done, mode)
         {

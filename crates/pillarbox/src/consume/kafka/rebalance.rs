@@ -82,7 +82,7 @@ impl Books {
     }
 
     /// The floors that moved since they were last asked for.
-    pub(super) fn to_commit(&mut self, only: Option<&[u64]>) -> TopicPartitionList {
+    pub(super) fn uncommitted(&mut self, only: Option<&[u64]>) -> TopicPartitionList {
         let mut list = TopicPartitionList::new();
         for (id, lane) in &mut self.lanes {
             let floor = lane.floor.get();
@@ -179,7 +179,7 @@ impl Group {
         }
         let mut books = self.books();
         books.read_notes();
-        let done = books.to_commit(Some(&leaving));
+        let done = books.uncommitted(Some(&leaving));
         books.lanes.retain(|lane, _| !leaving.contains(lane));
         drop(books);
         if done.count() > 0
