@@ -60,7 +60,7 @@ enum Shop {
     Postgres(postgres::Shop),
     Sqlite(sqlite::Shop),
     #[cfg(feature = "mongodb")]
-    Mongo(mongo::Shop),
+    Mongo(Box<mongo::Shop>),
 }
 
 #[derive(Serialize)]
@@ -121,7 +121,7 @@ impl Shop {
             Database::Postgres(_) => Self::Postgres(postgres::Shop::open(options).await?),
             Database::Sqlite(_) => Self::Sqlite(sqlite::Shop::open(options).await?),
             #[cfg(feature = "mongodb")]
-            Database::Mongo(_) => Self::Mongo(mongo::Shop::open(options).await?),
+            Database::Mongo(_) => Self::Mongo(Box::new(mongo::Shop::open(options).await?)),
         })
     }
 
