@@ -70,7 +70,7 @@ pub enum EnqueueError {
 
 impl EnqueueError {
     /// What the pressure says, where it refuses.
-    pub(crate) fn busy(pressure: &Pressure) -> Option<Self> {
+    pub fn busy(pressure: &Pressure) -> Option<Self> {
         pressure.refused.then(|| Self::Busy {
             class: pressure.class.clone(),
             pending: pressure.pending,
