@@ -5,12 +5,15 @@ use std::{path::Path, time::Duration};
 use pillarbox_testkit::{
     consumer::{Effects, Plan, events},
     servers::{self, Nats},
+    torture::Campaign,
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::harness::{effects, publish_kafka, publish_nats, stream};
 
 const EVENTS: usize = 50_000;
+/// Among all other tests, with handlers that fail: those wait more than they work.
+const EVENTS_SHORT: usize = 20_000;
 const KEYS: usize = 400;
 const KILLS: usize = 20;
 
@@ -18,33 +21,33 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_consumer"))
 }
 
-/// Kills the consumer that many times, each time when it got a random bit further, and lets the last one finish.
-async fn kill_again_and_again(plan: &Plan, effects: &Effects, kills: usize, seed: u64) {
+/// Kills the consumer twenty times, each time when it got a random bit further, and lets the last one finish.
+async fn kill_again_and_again(plan: &Plan, effects: &Effects, events: usize, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let step = (EVENTS / (kills + 1)) as i64;
-    for _ in 0..kills {
+    let step = (events / (KILLS + 1)) as i64;
+    for _ in 0..KILLS {
         let mut consumer = plan.start(program());
         let further = random.random_range(1..2 * step);
-        let target = (effects.count().await + further).min(EVENTS as i64 - 1);
+        let target = (effects.count().await + further).min(events as i64 - 1);
         effects.reach(target).await;
         // Not always at the moment something was committed.
         tokio::time::sleep(Duration::from_millis(random.random_range(0..30))).await;
         consumer.kill().await.unwrap();
     }
     let mut last = plan.start(program());
-    effects.reach(EVENTS as i64).await;
+    effects.reach(events as i64).await;
     // In order, so that a copy that would still come had its chance.
     drop(last.stdin.take());
     assert!(last.wait().await.unwrap().success());
 }
 
-async fn killed_on_jetstream(failing: f64, panicking: f64, seed: u64) {
+async fn killed_on_jetstream(count: usize, failing: f64, panicking: f64, seed: u64) {
     let Some(nats) = Nats::start().await else { return };
     let Some((url, effects)) = effects().await else {
         return;
     };
     let context = stream(&nats.url(), "THINGS").await;
-    let events = events(EVENTS, KEYS, seed);
+    let events = events(count, KEYS, seed);
     let plan = Plan {
         nats: Some(nats.url()),
         failing,
@@ -53,12 +56,12 @@ async fn killed_on_jetstream(failing: f64, panicking: f64, seed: u64) {
     };
     tokio::join!(
         publish_nats(&context, "THINGS.changed", &events),
-        kill_again_and_again(&plan, &effects, KILLS, seed),
+        kill_again_and_again(&plan, &effects, events.len(), seed),
     );
     effects.assert_whole(&events).await;
 }
 
-async fn killed_on_kafka(failing: f64, panicking: f64, seed: u64) {
+async fn killed_on_kafka(count: usize, failing: f64, panicking: f64, seed: u64) {
     let Some(kafka) = servers::kafka().await else {
         return;
     };
@@ -67,10 +70,12 @@ async fn killed_on_kafka(failing: f64, panicking: f64, seed: u64) {
     };
     let topic = format!("things-{seed}");
     kafka.create_topic(&topic, 6).await;
-    let events = events(EVENTS, KEYS, seed);
+    let events = events(count, KEYS, seed);
     let bootstrap = kafka.bootstrap();
     let plan = Plan {
         kafka: Some(bootstrap.clone()),
+        // Tests share the broker: two that were the same member of one group would drive each other out.
+        group: topic.clone(),
         // Of a member that is killed and comes back the broker knows by this, and gives its partitions back at once.
         instance: Some("one".to_owned()),
         failing,
@@ -79,28 +84,38 @@ async fn killed_on_kafka(failing: f64, panicking: f64, seed: u64) {
     };
     tokio::join!(
         publish_kafka(&bootstrap, &topic, &events),
-        kill_again_and_again(&plan, &effects, KILLS, seed),
+        kill_again_and_again(&plan, &effects, events.len(), seed),
     );
     effects.assert_whole(&events).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_of_jetstream_killed_twenty_times_applies_every_event_once_and_in_order() {
-    killed_on_jetstream(0.0, 0.0, 1).await;
+    killed_on_jetstream(EVENTS, 0.0, 0.0, 1).await;
 }
 
+/// A consumer of JetStream killed twenty times, one handler in twenty fails, one in a hundred panics
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_consumer_of_jetstream_whose_handlers_fail_and_panic_applies_every_event_once_and_in_order()
-{
-    killed_on_jetstream(0.05, 0.01, 2).await;
+async fn torture_killed_consumer_of_jetstream_with_failing_handlers() {
+    let campaign = Campaign::begin("killed_consumer_of_jetstream_with_failing_handlers");
+    killed_on_jetstream(failing_events(&campaign), 0.05, 0.01, campaign.seed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_of_kafka_killed_twenty_times_applies_every_event_once_and_in_order() {
-    killed_on_kafka(0.0, 0.0, 3).await;
+    killed_on_kafka(EVENTS, 0.0, 0.0, 3).await;
 }
 
+/// A consumer of Kafka killed twenty times, one handler in twenty fails, one in a hundred panics
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_consumer_of_kafka_whose_handlers_fail_and_panic_applies_every_event_once_and_in_order() {
-    killed_on_kafka(0.05, 0.01, 4).await;
+async fn torture_killed_consumer_of_kafka_with_failing_handlers() {
+    let campaign = Campaign::begin("killed_consumer_of_kafka_with_failing_handlers");
+    killed_on_kafka(failing_events(&campaign), 0.05, 0.01, campaign.seed()).await;
+}
+
+fn failing_events(campaign: &Campaign) -> usize {
+    match campaign.is_short() {
+        true => EVENTS_SHORT,
+        false => EVENTS,
+    }
 }

@@ -1,0 +1,110 @@
+//! The same judgement in SQL and in Rust.
+
+use std::time::Duration;
+
+use pillarbox::{Outbox, pressure::Limit};
+use pillarbox_relay::{
+    pressure::{Class, Gauge},
+    route::Pattern,
+};
+
+use super::{class, place};
+
+#[tokio::test]
+async fn sql_judges_as_rust_does() {
+    let Some(place) = place().await else { return };
+    let mut tx = place.pool.begin().await.unwrap();
+    let mut refusals = 0;
+    for (soft, hard) in [
+        (Some(100), Some(200)),
+        (Some(7), None),
+        (None, Some(150)),
+        (None, None),
+    ] {
+        for max_delay in [0, 1, 80, 5_000] {
+            for pending in [0, 7, 8, 100, 101, 149, 150, 199, 200, 201, 1_000_000_000] {
+                for drained in [0.0, 0.001, 33.3, 1e9] {
+                    sqlx::query(
+                        "with gone as (delete from outbox_events_pressure)
+                         insert into outbox_events_pressure (place, class, topics, soft, hard, max_delay_ms, pending, at_seq, drained,
+                                                             measured_at)
+                         select 0, 'c', '', $1, $2, $3, $4, last_value, $5, now() from outbox_events_seq
+                         on conflict (place) do update set soft = excluded.soft, hard = excluded.hard, pending = excluded.pending,
+                             max_delay_ms = excluded.max_delay_ms, drained = excluded.drained",
+                    )
+                    .bind(soft)
+                    .bind(hard)
+                    .bind(max_delay)
+                    .bind(pending)
+                    .bind(drained)
+                    .execute(&mut *tx)
+                    .await
+                    .unwrap();
+                    let limit = Limit {
+                        soft: soft.map(|n: i64| n as u64),
+                        hard: hard.map(|n: i64| n as u64),
+                        max_delay: Duration::from_millis(max_delay as u64),
+                    };
+                    let mut expected = limit.judge("c", pending as u64, None, Some(drained));
+                    // Whole milliseconds, as SQL has them.
+                    expected.retry_after = Duration::from_millis(expected.retry_after.as_millis() as u64);
+                    let found = Outbox::default().pressure(&mut tx, "any").await.unwrap().unwrap();
+                    assert_eq!(found, expected);
+                    refusals += usize::from(found.refused);
+                }
+            }
+        }
+    }
+    assert!(refusals > 0);
+}
+
+#[tokio::test]
+async fn topics_belong_to_the_first_class_that_takes_them_in_sql_as_in_rust() {
+    let Some(place) = place().await else { return };
+    let patterns = [
+        vec!["report.>"],
+        vec!["a.*.c", "x+y.(z)"],
+        vec!["report.day", "*.b_c", "ü.$"],
+        vec!["*"],
+        vec![],
+    ];
+    let classes: Vec<Class> = (0..)
+        .zip(&patterns)
+        .map(|(n, topics)| class(&format!("c{n}"), topics, None, Some(10)))
+        .collect();
+    place.store.set_classes(&classes).await.unwrap();
+    let mut tx = place.pool.begin().await.unwrap();
+    for topic in [
+        "report",
+        "report.",
+        "report.day",
+        "report.x.y",
+        "reports.day",
+        "a.b.c",
+        "a..c",
+        "a.b.c.d",
+        "a.b",
+        "x+y.(z)",
+        "xxy.z",
+        "q.b_c",
+        "q.bxc",
+        "ü.$",
+        "ü.",
+        "one",
+        "one.two",
+        "A.B.C",
+        "a.b\\c",
+        "*",
+        ">",
+    ] {
+        let takes = |patterns: &&Vec<&str>| {
+            patterns.is_empty()
+                || patterns
+                    .iter()
+                    .any(|pattern| Pattern::new(pattern).unwrap().matches(topic))
+        };
+        let expected = patterns.iter().position(|patterns| takes(&patterns)).unwrap();
+        let found = Outbox::default().pressure(&mut tx, topic).await.unwrap().unwrap();
+        assert_eq!(found.class, format!("c{expected}"), "{topic}");
+    }
+}
