@@ -12,8 +12,6 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use super::harness::{effects, publish_kafka, publish_nats, stream};
 
 const EVENTS: usize = 50_000;
-/// Among all other tests, with handlers that fail: those wait more than they work.
-const EVENTS_SHORT: usize = 20_000;
 const KEYS: usize = 400;
 const KILLS: usize = 20;
 
@@ -98,7 +96,7 @@ async fn a_consumer_of_jetstream_killed_twenty_times_applies_every_event_once_an
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_killed_consumer_of_jetstream_with_failing_handlers() {
     let campaign = Campaign::begin("killed_consumer_of_jetstream_with_failing_handlers");
-    killed_on_jetstream(failing_events(&campaign), 0.05, 0.01, campaign.seed()).await;
+    killed_on_jetstream(EVENTS, 0.05, 0.01, campaign.seed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,12 +108,5 @@ async fn a_consumer_of_kafka_killed_twenty_times_applies_every_event_once_and_in
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_killed_consumer_of_kafka_with_failing_handlers() {
     let campaign = Campaign::begin("killed_consumer_of_kafka_with_failing_handlers");
-    killed_on_kafka(failing_events(&campaign), 0.05, 0.01, campaign.seed()).await;
-}
-
-fn failing_events(campaign: &Campaign) -> usize {
-    match campaign.is_short() {
-        true => EVENTS_SHORT,
-        false => EVENTS,
-    }
+    killed_on_kafka(EVENTS, 0.05, 0.01, campaign.seed()).await;
 }
