@@ -170,6 +170,8 @@ async fn too_much_is_refused_whole(place: &Place) {
         (money.producers, money.hard, money.retry_after),
         (Level::Free, None, None)
     );
+    place.0.gauge.set_classes(&classes()[..1]).await.unwrap();
+    assert_eq!(place.told("money").await, None);
     place.0.gauge.set_classes(&[]).await.unwrap();
     assert_eq!(place.0.admin.status().await.unwrap().pressure, []);
     for _ in 0..2 * HARD {
