@@ -9,6 +9,7 @@ mod events;
 mod events_http;
 mod http_fuzz;
 mod inbox;
+mod migrate;
 mod relay;
 mod settings;
 mod streams;

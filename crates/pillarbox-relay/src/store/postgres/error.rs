@@ -72,8 +72,6 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 ),
             )
         }
-        // Says itself what to do: see enqueue_schema.sql.
-        "PB403" => (StoreErrorKind::Misconfigured, refusal.message().to_owned()),
         "25006" => (
             StoreErrorKind::Away,
             "the database is read-only, perhaps a standby: waiting for a primary".to_owned(),
