@@ -1,5 +1,6 @@
 //! The commands of the real binary, as a person or a script uses them.
 
+mod accounts;
 mod bench;
 mod catalog;
 mod check;
@@ -96,8 +97,11 @@ struct Running {
 
 impl Running {
     fn start(folder: &Path, args: &[&str]) -> Self {
-        let mut child = pillarbox(folder)
-            .args(args)
+        Self::spawn(pillarbox(folder).args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
