@@ -8,6 +8,7 @@ mod dead_http;
 mod dead_terminal;
 mod events;
 mod events_http;
+mod http_crowd;
 mod http_fuzz;
 mod inbox;
 mod migrate;

@@ -72,6 +72,8 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 ),
             )
         }
+        // Says itself what to do: see schema.sql.
+        "PB403" => (StoreErrorKind::Misconfigured, refusal.message().to_owned()),
         "25006" => (
             StoreErrorKind::Away,
             "the database is read-only, perhaps a standby: waiting for a primary".to_owned(),
