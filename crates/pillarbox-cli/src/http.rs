@@ -25,7 +25,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use pillarbox::Limits;
 use pillarbox_relay::{
     check::Checks,
@@ -171,7 +171,7 @@ async fn page() -> impl IntoResponse {
 async fn timely_body(request: Request, next: Next) -> Response {
     let end = tokio::time::Instant::now() + BODY_TIME_MAX;
     let timely = request.map(|body| {
-        Body::from_stream(stream::unfold(
+        Body::from_stream(futures::stream::unfold(
             body.into_data_stream(),
             move |mut parts| async move {
                 let part = tokio::time::timeout_at(end, parts.next()).await;
