@@ -1,19 +1,23 @@
 //! The chat: FastAPI and SQLAlchemy with psycopg.
 
+use std::path::PathBuf;
+
 use pillarbox_testkit::servers;
 use tokio::process::Command;
 
 use super::{Service, example, migrate, nothing_outlives, number, run, told};
 
+/// Python with what the chat needs, and a database.
+async fn scene() -> Option<(PathBuf, String)> {
+    let python = servers::chat_python()?;
+    Some((python, servers::postgres().await?.database().await))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() {
-    let Some(python) = servers::chat_python() else {
+    let Some((python, database)) = scene().await else {
         return;
     };
-    let Some(server) = servers::postgres().await else {
-        return;
-    };
-    let database = server.database().await;
     let mut story = Command::new(python);
     story
         .arg(example("chat/story.py"))
@@ -34,17 +38,14 @@ async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_that_is_killed_leaves_nothing_running() {
-    let Some(python) = servers::chat_python() else {
-        return;
-    };
-    let Some(server) = servers::postgres().await else {
+    let Some((python, database)) = scene().await else {
         return;
     };
     let mut story = Command::new(python);
     story
         .arg(example("chat/story.py"))
         .args(["--pillarbox", env!("CARGO_BIN_EXE_pillarbox")]);
-    nothing_outlives(&mut story, &server.database().await).await;
+    nothing_outlives(&mut story, &database).await;
 }
 
 /// What psycopg makes of a text and of its own types for JSON, with and without the server preparing the statement; and
@@ -66,13 +67,9 @@ with psycopg.connect(os.environ["PILLARBOX_OUTBOX__DATABASE__URL"]) as connectio
 
 #[tokio::test(flavor = "multi_thread")]
 async fn psycopg_finds_the_function_for_each_of_its_types() {
-    let Some(python) = servers::chat_python() else {
+    let Some((python, database)) = scene().await else {
         return;
     };
-    let Some(server) = servers::postgres().await else {
-        return;
-    };
-    let database = server.database().await;
     migrate(&database).await;
     let refused = told(&run(Command::new(&python).args(["-c", PAYLOADS]), &database).await);
     assert!(
@@ -89,13 +86,9 @@ async fn psycopg_finds_the_function_for_each_of_its_types() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chat_passes_the_pressure_on() {
-    let Some(python) = servers::chat_python() else {
+    let Some((python, database)) = scene().await else {
         return;
     };
-    let Some(server) = servers::postgres().await else {
-        return;
-    };
-    let database = server.database().await;
     migrate(&database).await;
     let port = servers::free_port();
     let mut command = Command::new(python);

@@ -5,21 +5,22 @@ use tokio::process::Command;
 
 use super::{Service, example, migrate, nothing_outlives, number, run, told};
 
+/// One of the example's programs, and a database.
+async fn scene(program: &str) -> Option<(Command, String)> {
+    let (node, modules) = servers::orders_node()?;
+    let database = servers::postgres().await?.database().await;
+    let mut command = Command::new(node);
+    command.arg(example("orders/run.mjs")).arg(modules).arg(program);
+    Some((command, database))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_back() {
-    let Some((node, modules)) = servers::orders_node() else {
-        return;
-    };
-    let Some(server) = servers::postgres().await else {
+    let Some((mut story, database)) = scene("story").await else {
         return;
     };
     let Some(nats) = Nats::start().await else { return };
-    let database = server.database().await;
-    let mut story = Command::new(node);
     story
-        .arg(example("orders/run.mjs"))
-        .arg(modules)
-        .arg("story")
         .args(["--once", "--pillarbox", env!("CARGO_BIN_EXE_pillarbox")])
         .env("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", nats.url());
     let told = told(&run(&mut story, &database).await);
@@ -37,21 +38,12 @@ async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_orders_pass_the_pressure_on() {
-    let Some((node, modules)) = servers::orders_node() else {
+    let Some((mut command, database)) = scene("main").await else {
         return;
     };
-    let Some(server) = servers::postgres().await else {
-        return;
-    };
-    let database = server.database().await;
     migrate(&database).await;
     let port = servers::free_port();
-    let mut command = Command::new(node);
-    command
-        .arg(example("orders/run.mjs"))
-        .arg(modules)
-        .arg("main")
-        .env("PORT", port.to_string());
+    command.env("PORT", port.to_string());
     let service = Service::start(&mut command, &database, port).await;
     let taken = service
         .feels_the_pressure("/orders", "", r#"{"customer": "ada", "total": 7}"#)
@@ -62,19 +54,12 @@ async fn the_orders_pass_the_pressure_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_are_killed_leave_nothing_running() {
-    let Some((node, modules)) = servers::orders_node() else {
-        return;
-    };
-    let Some(server) = servers::postgres().await else {
+    let Some((mut story, database)) = scene("story").await else {
         return;
     };
     let Some(nats) = Nats::start().await else { return };
-    let mut story = Command::new(node);
     story
-        .arg(example("orders/run.mjs"))
-        .arg(modules)
-        .arg("story")
         .args(["--pillarbox", env!("CARGO_BIN_EXE_pillarbox")])
         .env("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", nats.url());
-    nothing_outlives(&mut story, &server.database().await).await;
+    nothing_outlives(&mut story, &database).await;
 }
