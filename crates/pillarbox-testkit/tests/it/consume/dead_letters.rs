@@ -101,7 +101,10 @@ fn assert_letters(letters: &[BTreeMap<String, String>], events: &[Published], to
     }
 }
 
-async fn letters_of_nats(context: &jetstream::Context, subject: &str) -> Vec<BTreeMap<String, String>> {
+pub(super) async fn letters_of_nats(
+    context: &jetstream::Context,
+    subject: &str,
+) -> Vec<BTreeMap<String, String>> {
     let stream = context.get_stream("THINGS").await.unwrap();
     let config = jetstream::consumer::pull::Config {
         filter_subject: subject.to_owned(),

@@ -15,7 +15,7 @@ const EVENTS: usize = 50_000;
 const KEYS: usize = 400;
 const KILLS: usize = 20;
 
-fn program() -> &'static Path {
+pub(super) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_consumer"))
 }
 

@@ -1,5 +1,6 @@
 //! The engine over a broker and a database in memory, in time that passes only when everybody waits.
 
+mod deaths;
 mod stage;
 
 use std::{sync::atomic::Ordering, time::Duration};
