@@ -8,4 +8,5 @@ mod instances;
 mod jetstream;
 mod killed;
 mod outages;
+mod renewals;
 mod stores;

@@ -15,7 +15,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{
     sync::{oneshot, watch},
     task::{Id, JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at},
 };
 
 use super::{
@@ -37,8 +37,8 @@ const AWAY_FIRST: Duration = Duration::from_millis(100);
 const AWAY_MAX: Duration = Duration::from_secs(5);
 /// Before a transaction that another was preferred to is tried again.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
-/// How long a broker may take to be told the last word.
-const CLOSE_MAX: Duration = Duration::from_secs(15);
+/// How long the database and the broker may take to be told the last word when handlers took all the time there was.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// Not to be reached.
 const NEVER: Duration = Duration::from_secs(86_400);
 
@@ -355,10 +355,19 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             }
         }
         self.running.shutdown().await;
-        self.leave_no_counts().await;
+        let end = end.max(Instant::now() + LAST_WORD);
         let (closed, closing) = oneshot::channel();
-        if self.source.notes.send(Note::Close { closed }).is_ok() {
-            let _ = timeout(CLOSE_MAX, closing).await;
+        let told = self.source.notes.send(Note::Close { closed }).is_ok();
+        let last_words = async {
+            self.leave_no_counts().await;
+            if told {
+                let _ = closing.await;
+            }
+        };
+        if timeout_at(end, last_words).await.is_err() {
+            tracing::warn!(
+                "the broker or the database does not answer: what was done there is found out at the next start"
+            );
         }
     }
 }

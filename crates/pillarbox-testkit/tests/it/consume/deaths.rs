@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     dead_letters::letters_of_nats,
-    harness::{Published, effects, publish_kafka, publish_nats, stream},
+    harness::{Published, effects, publish_kafka, publish_nats, stream, topics},
     killed::program,
 };
 
@@ -134,8 +134,7 @@ async fn on_kafka_an_event_that_kills_the_process_goes_to_the_dead_letters_and_n
     let Some((url, effects)) = effects().await else {
         return;
     };
-    kafka.create_topic("deadly", 3).await;
-    kafka.create_topic("deadly.dead", 1).await;
+    topics(kafka, "deadly", 3).await;
     let bootstrap = kafka.bootstrap();
     let (all, innocent, deadly) = with_a_deadly_one(62);
     publish_kafka(&bootstrap, "deadly", &all).await;

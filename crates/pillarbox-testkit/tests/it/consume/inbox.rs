@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::inbox::{
-    Attempts, Database, Inbox, InboxError, Place, Seen, Transaction as _, once, once_newer,
-};
+use pillarbox::inbox::{Database, Inbox, InboxError, Place, Seen, Transaction as _, once, once_newer};
 use pillarbox_testkit::servers;
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;

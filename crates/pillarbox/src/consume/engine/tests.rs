@@ -292,6 +292,24 @@ async fn a_handler_that_does_not_finish_in_time_is_rolled_back_by_a_stop() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_broker_that_does_not_answer_holds_up_a_stop_no_longer_than_handlers_may() {
+    let mut stage = Stage::open(
+        |options| options.shutdown_timeout = 3 * SECOND,
+        |_| async {
+            sleep(20 * SECOND).await;
+            Ok(())
+        },
+    );
+    stage.broker_away = true;
+    stage.send(event(1, "a"));
+    sleep(SECOND).await;
+    let start = Instant::now();
+    stage.stop().await;
+    assert!(start.elapsed() <= 5 * SECOND, "{:?}", start.elapsed());
+    assert!(stage.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lag_shows_what_fails_and_since_when() {
     let stage = Stage::open(
         |options| options.attempts_max = 100,

@@ -239,6 +239,9 @@ pub(super) struct Stage {
     notes: mpsc::UnboundedReceiver<Note>,
     acknowledged: Vec<u64>,
     closed: bool,
+    /// It is told of the end, and never answers.
+    pub(super) broker_away: bool,
+    unanswered: Option<oneshot::Sender<()>>,
     lag: watch::Receiver<Lag>,
     stop: Option<oneshot::Sender<()>>,
     engine: Option<JoinHandle<()>>,
@@ -310,6 +313,8 @@ impl Stage {
             notes,
             acknowledged: Vec::new(),
             closed: false,
+            broker_away: false,
+            unanswered: None,
             lag,
             stop: Some(stop),
             engine: Some(engine),
@@ -346,9 +351,9 @@ impl Stage {
             Note::Done { position, .. } => self.acknowledged.push(position),
             Note::Close { closed } => {
                 self.closed = true;
-                drop(closed);
+                self.unanswered = Some(closed).filter(|_| self.broker_away);
             }
-            Note::Opened { .. } => {}
+            _ => {}
         }
     }
 
