@@ -13,7 +13,7 @@ use std::{
 use pillarbox_testkit::servers;
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     process::Command,
 };
@@ -43,6 +43,38 @@ fn told(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{errors}");
     said
+}
+
+/// Starts a story that goes on, and kills it when all of it runs: what it started must end too.
+async fn nothing_outlives(story: &mut Command, database: &str) {
+    let mut story = story
+        .env("PILLARBOX_OUTBOX__DATABASE__URL", database)
+        .env_remove("PILLARBOX_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(story.stdout.take().unwrap()).lines();
+    let runs = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.starts_with("The service: ") {
+                return;
+            }
+        }
+        panic!("the story ended");
+    };
+    tokio::time::timeout(PATIENCE, runs).await.unwrap();
+    let others = "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'test'";
+    let database = format!("{database}?application_name=test");
+    assert!(number(&database, others).await >= 2, "the service and the relay");
+    story.kill().await.unwrap();
+    let ended = async {
+        while number(&database, others).await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.unwrap();
 }
 
 async fn number(database: &str, sql: &str) -> i64 {

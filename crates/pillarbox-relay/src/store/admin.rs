@@ -64,6 +64,12 @@ pub trait Admin: Send + Sync + 'static {
     /// Makes the outbox or brings it up to date; running it again changes nothing. Says what it did, a line each.
     async fn migrate(&self) -> Result<Vec<String>, StoreError>;
 
+    /// What a migration had to leave out because its role lacks a right, and what to ask for: a sentence each. The relay works
+    /// without it.
+    async fn missing(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn status(&self) -> Result<StoreStatus, StoreError>;
 
     /// Nothing up to here is pending: where a look at all pending events may begin.

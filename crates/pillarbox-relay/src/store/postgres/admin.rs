@@ -31,6 +31,10 @@ impl Admin for PostgresStore {
         schema::migrate(&self.connection).await
     }
 
+    async fn missing(&self) -> Result<Vec<String>, StoreError> {
+        schema::missing_parts(&self.connection).await
+    }
+
     async fn status(&self) -> Result<StoreStatus, StoreError> {
         let tables = self.connection.tables();
         let counts = statement(tables, include_str!("admin_status.sql"));
