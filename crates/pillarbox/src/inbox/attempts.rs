@@ -44,7 +44,7 @@ pub trait Attempts {
     fn tidy(&self, at: Place<'_>) -> impl Future<Output = Result<(), InboxError>> + Send;
     /// The consumer has left in order.
     fn leave(&self, at: Place<'_>, member: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
-    /// All rows of the group.
+    /// All rows of the group but those of events that were processed after all, which go.
     fn begun(&self, at: Place<'_>) -> impl Future<Output = Result<Vec<Begun>, InboxError>> + Send;
     /// The event begins. `alone`: its count rises; else it is 1 at least. `None`: it was processed before.
     fn begins(

@@ -81,10 +81,10 @@ async fn assert_only_it_died(
         assert_eq!(letters[0][name], expected, "{name}");
     }
     assert!(letters[0]["Pillarbox-Dead-Attempts"].parse::<u32>().unwrap() >= DEATHS_MAX);
-    let left: i64 = sqlx::query_scalar("select count(*) from processed_events_attempts where begun > 0")
-        .fetch_one(&effects.pool)
-        .await
-        .unwrap();
+    // One that dies while it waits for another's commit leaves a row of what is done: the next that looks drops it.
+    let left = "select count(*) from processed_events_attempts
+        where begun > 0 and event_id not in (select event_id from processed_events)";
+    let left: i64 = sqlx::query_scalar(left).fetch_one(&effects.pool).await.unwrap();
     assert_eq!(left, 0, "a stop in order leaves no counts behind");
 }
 

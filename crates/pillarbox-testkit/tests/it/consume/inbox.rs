@@ -126,6 +126,13 @@ async fn counts_what_did_not_end<D: Database>(database: &D) {
         None,
         "it was processed"
     );
+    // One that dies while it waits for another's commit leaves a row of what is done.
+    let late = Uuid::now_v7();
+    database.begins(at("c"), late, false).await.unwrap();
+    let mut tx = database.begin().await.unwrap();
+    assert_eq!(inbox.once(&mut tx, "c", late).await.unwrap(), Seen::First);
+    database.commit(tx).await.unwrap();
+    assert_eq!(rows().await, [(member, 0)], "what is done is dropped");
     database.tidy(at("c")).await.unwrap();
     assert_eq!(rows().await, [(member, 0)], "nothing is old");
     database.ends(at("cc"), event).await.unwrap();

@@ -1,6 +1,6 @@
 //! Attempts that did not end, in MongoDB. The `_id` is what is unique: no index has to be made.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use mongodb::{
     Collection, Database,
@@ -56,23 +56,30 @@ impl Attempts for Database {
     }
 
     async fn begun(&self, at: Place<'_>) -> Result<Vec<Begun>, InboxError> {
-        let mut found = attempts(self, at)?
-            .find(of_group(at.group))
-            .limit(ROWS_MAX)
-            .await?;
-        let mut begun = Vec::new();
+        let attempts = attempts(self, at)?;
+        let mut found = attempts.find(of_group(at.group)).limit(ROWS_MAX).await?;
+        let mut begun = HashMap::new();
         while found.advance().await? {
             let row = found.deserialize_current()?;
             let id = row.get_document("_id").and_then(|key| key.get_str("event_id"));
             // What is no id is nobody's: we write none.
-            if let Some(id) = id.ok().and_then(|id| id.parse().ok()) {
-                begun.push(Begun {
-                    id,
-                    times: times(&row),
-                });
+            if let Some(id) = id.ok().and_then(|id| id.parse::<Uuid>().ok()) {
+                begun.insert(id, times(&row));
             }
         }
-        Ok(begun)
+        // Processed after all: by another consumer, while the one that wrote the row died.
+        let (processed, _) = collections(self, at.inbox)?;
+        let ids: Vec<String> = begun.keys().map(Uuid::to_string).collect();
+        let seen = doc! { "consumer_group": at.group, "event_id": { "$in": ids } };
+        let mut settled = processed.find(seen).await?;
+        while settled.advance().await? {
+            let row = settled.deserialize_current()?;
+            if let Some(id) = row.get_str("event_id").ok().and_then(|id| id.parse().ok()) {
+                begun.remove(&id);
+                self.leave(at, id).await?;
+            }
+        }
+        Ok(begun.into_iter().map(|(id, times)| Begun { id, times }).collect())
     }
 
     async fn begins(&self, at: Place<'_>, event_id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {

@@ -14,6 +14,7 @@ use crate::inbox::InboxError;
 
 const ENTER: &str = include_str!("enter.sql");
 const TIDY: &str = include_str!("tidy.sql");
+const SETTLED: &str = include_str!("settled.sql");
 const BEGUN: &str = include_str!("begun.sql");
 const BEGINS: &str = include_str!("begins.sql");
 const FEWER: &str = include_str!("fewer.sql");
@@ -53,6 +54,11 @@ impl Attempts for SqlitePool {
     }
 
     async fn begun(&self, at: Place<'_>) -> Result<Vec<Begun>, InboxError> {
+        sqlx::query(AssertSqlSafe(at.inbox.render(SETTLED)))
+            .bind(at.group)
+            .execute(self)
+            .await
+            .map_err(|error| refused(at, error))?;
         let rows = sqlx::query(AssertSqlSafe(at.inbox.render(BEGUN)))
             .bind(at.group)
             .bind(ROWS_MAX)
