@@ -25,7 +25,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
-use futures::StreamExt;
+use futures::{StreamExt, stream::unfold};
 use pillarbox::Limits;
 use pillarbox_relay::{
     check::Checks,
@@ -171,14 +171,11 @@ async fn page() -> impl IntoResponse {
 async fn timely_body(request: Request, next: Next) -> Response {
     let end = tokio::time::Instant::now() + BODY_TIME_MAX;
     let timely = request.map(|body| {
-        Body::from_stream(futures::stream::unfold(
-            body.into_data_stream(),
-            move |mut parts| async move {
-                let part = tokio::time::timeout_at(end, parts.next()).await;
-                let part = part.unwrap_or_else(|_| Some(Err(axum::Error::new("the body took too long"))))?;
-                Some((part, parts))
-            },
-        ))
+        Body::from_stream(unfold(body.into_data_stream(), move |mut parts| async move {
+            let part = tokio::time::timeout_at(end, parts.next()).await;
+            let part = part.unwrap_or_else(|_| Some(Err(axum::Error::new("the body took too long"))))?;
+            Some((part, parts))
+        }))
     });
     next.run(timely).await
 }

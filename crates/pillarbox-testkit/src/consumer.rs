@@ -30,7 +30,10 @@ pub struct Plan {
     /// The share of handlers that take `slow_ms`, after their effect: what is acknowledged too early is lost with them.
     pub slow: f64,
     pub slow_ms: u64,
+    /// The event that takes the process with it.
+    pub deadly: Option<Uuid>,
     pub attempts_max: u32,
+    pub deaths_max: u32,
     pub backoff_ms: u64,
     /// JetStream's.
     pub ack_wait_ms: u64,
@@ -51,7 +54,9 @@ impl Plan {
             panicking: 0.0,
             slow: 0.002,
             slow_ms: 400,
+            deadly: None,
             attempts_max: 50,
+            deaths_max: 5,
             backoff_ms: 10,
             ack_wait_ms: 2_000,
             instance: None,

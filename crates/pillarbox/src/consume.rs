@@ -26,6 +26,8 @@
 //! tried again later; its key waits, and nothing else does. After the last attempt, or when the handler
 //! [rejects](HandlerError::reject) it, the event goes to a dead letter topic and its key goes on.
 //!
+//! An event that takes the whole process with it (an abort, a stack that overflows, no memory left) is found out: see [`suspects`].
+//!
 //! [`engine`] is the loop, [`keys`] decides what may be worked on, [`attempt`] is one try; `nats` and `kafka` are the brokers.
 
 mod attempt;
@@ -42,7 +44,10 @@ mod message;
 mod nats;
 mod received;
 mod source;
+mod suspects;
 mod trace;
+mod upkeep;
+mod watched;
 
 use std::time::Duration;
 
@@ -56,7 +61,7 @@ use tokio::{
 pub use self::kafka::Kafka;
 #[cfg(feature = "nats")]
 pub use self::nats::JetStream;
-use self::{attempt::Work, engine::Engine, handler::FromFn, message::Rooms, source::Source};
+use self::{attempt::Work, engine::Engine, handler::FromFn, message::Rooms, source::Source, upkeep::Upkeep};
 pub use self::{
     handler::{Context, Handler, HandlerError, Handling},
     lag::{Failing, Lag},
@@ -65,11 +70,6 @@ pub use self::{
     trace::Trace,
 };
 use crate::inbox::{Database, Inbox, InboxError};
-
-/// How often the inbox is thinned out.
-const FORGET_EVERY: Duration = Duration::from_secs(3_600);
-/// The first time, so that a service that restarts every half hour does it too.
-const FORGET_FIRST: Duration = Duration::from_secs(60);
 
 /// How a consumer works. The defaults suit most.
 #[derive(Debug, Clone)]
@@ -80,6 +80,9 @@ pub struct Options {
     /// Attempts before an event becomes a dead letter: 5. Only failures of the handler count. They are counted in memory: a
     /// consumer that is started again begins anew.
     pub attempts_max: u32,
+    /// How often the process may die while an event is at work before it becomes a dead letter: 5. What else was at work at
+    /// the first of these times is not blamed. 0: nobody looks, and the table for it need not be there.
+    pub deaths_max: u32,
     /// The wait after the first failure: 1 s. It doubles with each, a quarter more or less.
     pub backoff_base: Duration,
     /// The longest wait: 60 s.
@@ -105,6 +108,7 @@ impl Default for Options {
         Self {
             concurrency: 16,
             attempts_max: 5,
+            deaths_max: 5,
             backoff_base: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
             handler_timeout: Duration::from_secs(30),
@@ -206,21 +210,34 @@ impl<D: Database> Consumer<D> {
         self.check_group()?;
         let inbox = self.database.place(&self.inbox);
         self.database.check(&inbox).await?;
-        let rooms = Rooms::new(self.options.held_events_max, self.options.held_bytes_max);
-        let source = match broker.into() {
-            #[cfg(feature = "nats")]
-            Broker::JetStream(broker) => broker.open(&self.group, &self.options, rooms).await?,
-            #[cfg(feature = "kafka")]
-            Broker::Kafka(broker) => broker.open(&self.group, &self.options, rooms).await?,
+        let upkeep = Upkeep::new(self, inbox);
+        upkeep.enter().await?;
+        let source = match self.open(broker.into()).await {
+            Ok(source) => source,
+            Err(error) => {
+                upkeep.leave().await;
+                return Err(error);
+            }
         };
-        Ok(self.start(inbox, source, handler))
+        Ok(self.start(upkeep, source, handler))
     }
 
-    fn start<H: Handler<D>>(&self, inbox: Inbox, source: Source, handler: H) -> Running {
+    async fn open(&self, broker: Broker) -> Result<Source, ConsumeError> {
+        let rooms = Rooms::new(self.options.held_events_max, self.options.held_bytes_max);
+        match broker {
+            #[cfg(feature = "nats")]
+            Broker::JetStream(broker) => broker.open(&self.group, &self.options, rooms).await,
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(broker) => broker.open(&self.group, &self.options, rooms).await,
+        }
+    }
+
+    fn start<H: Handler<D>>(&self, upkeep: Upkeep<D>, source: Source, handler: H) -> Running {
         let work = Work {
             group: self.group.clone(),
+            member: upkeep.member,
             database: self.database.clone(),
-            inbox: inbox.clone(),
+            inbox: upkeep.inbox.clone(),
             handler,
             options: self.options.clone(),
             letters: source.letters.clone(),
@@ -228,9 +245,7 @@ impl<D: Database> Consumer<D> {
         let (lag_sender, lag) = watch::channel(Lag::default());
         let (stop, stopped) = oneshot::channel();
         let mut beside = JoinSet::new();
-        if let Some(age) = self.options.inbox_retention {
-            beside.spawn(forget(inbox, self.database.clone(), self.group.clone(), age));
-        }
+        beside.spawn(upkeep.run());
         Running {
             engine: tokio::spawn(Engine::new(work, source, lag_sender).run(stopped)),
             stop,
@@ -246,19 +261,6 @@ impl<D: Database> Consumer<D> {
             _ => Err(ConsumeError::Group {
                 name: self.group.clone(),
             }),
-        }
-    }
-}
-
-async fn forget<D: Database>(inbox: Inbox, database: D, group: String, age: Duration) {
-    let mut pause = FORGET_FIRST;
-    loop {
-        tokio::time::sleep(pause).await;
-        pause = FORGET_EVERY;
-        match inbox.forget(&database, &group, age).await {
-            Ok(0) => {}
-            Ok(forgotten) => tracing::debug!(group, forgotten, "the inbox was thinned out"),
-            Err(error) => tracing::warn!(group, %error, "the inbox could not be thinned out"),
         }
     }
 }

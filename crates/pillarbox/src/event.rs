@@ -153,25 +153,29 @@ impl Event {
 
     /// This event happens because of another one: it belongs to the same trace and the same business process. Takes over
     /// `traceparent`, `tracestate` and `correlation-id` where they are not set, and names the cause in `causation-id`. The
-    /// first event of a process is what the others are correlated by.
-    pub fn follows(mut self, cause: Uuid, headers: &BTreeMap<String, String>) -> Self {
-        if !self.headers.contains_key("traceparent") {
+    /// first event of a process is what the others are correlated by. In a consumer's handler the cause is the event that was
+    /// received.
+    pub fn follows(mut self, cause: &Event) -> Self {
+        if self.header_text("traceparent").is_none() {
             for name in ["traceparent", "tracestate"] {
-                if let Some(value) = headers.get(name) {
-                    self.headers.insert(name.to_owned(), value.clone());
+                if let Some(text) = cause.header_text(name) {
+                    self.headers.insert(name.to_owned(), text.to_owned());
                 }
             }
         }
-        let correlation = || {
-            headers
-                .get("correlation-id")
-                .cloned()
-                .unwrap_or_else(|| cause.to_string())
-        };
-        self.headers
-            .entry("correlation-id".to_owned())
-            .or_insert_with(correlation);
-        self.header("causation-id", cause.to_string())
+        if self.header_text("correlation-id").is_none() {
+            let correlation = cause.header_text("correlation-id");
+            let correlation = correlation.map_or_else(|| cause.id.to_string(), str::to_owned);
+            self.headers.insert("correlation-id".to_owned(), correlation);
+        }
+        self.header("causation-id", cause.id.to_string())
+    }
+
+    /// A header's text; names don't differ by their case.
+    pub(crate) fn header_text(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let (_, text) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        Some(text)
     }
 
     /// The key whose events arrive in order: the partition key, else the aggregate's id.
@@ -231,12 +235,12 @@ mod tests {
     #[test]
     fn what_follows_belongs_to_the_same_trace_and_process() {
         let first = Event::new("t", "X", "order", "o-1")
-            .header("traceparent", "00-x")
+            .header("Traceparent", "00-x")
             .header("tracestate", "a=b");
-        let second = Event::new("t", "Y", "order", "o-1").follows(first.id, &first.headers);
+        let second = Event::new("t", "Y", "order", "o-1").follows(&first);
         let third = Event::new("t", "Z", "order", "o-1")
             .header("traceparent", "00-own")
-            .follows(second.id, &second.headers);
+            .follows(&second);
         let (one, two) = (first.id.to_string(), second.id.to_string());
         let header = |event: &Event, name: &str| event.headers.get(name).cloned().unwrap_or_default();
         for (event, cause, trace, state) in [(&second, &one, "00-x", "a=b"), (&third, &two, "00-own", "")] {

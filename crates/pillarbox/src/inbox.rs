@@ -16,8 +16,10 @@
 //!
 //! `processed_events` has a row for each event and group, and is thinned out by age ([`Inbox::forget`]): keep rows for
 //! longer than the broker can deliver an event again. `processed_versions` has a row for each entity whose versions a group
-//! asked about ([`Inbox::once_newer`]), and stays.
+//! asked about ([`Inbox::once_newer`]), and stays. `processed_events_attempts` is for [consumers](crate::consume) that died:
+//! what they had begun.
 
+mod attempts;
 #[cfg(feature = "mongodb")]
 mod mongodb;
 #[cfg(feature = "postgres")]
@@ -29,6 +31,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 use uuid::Uuid;
+
+#[doc(hidden)]
+pub use self::attempts::{Attempts, Begun, Place};
 
 use crate::{
     enqueue::DatabaseError,
@@ -126,10 +131,18 @@ pub trait Transaction: Send {
         inbox: &Inbox,
         sighting: Sighting<'_>,
     ) -> impl Future<Output = Result<Seen, InboxError>> + Send;
+    /// What was begun has ended, if this commits.
+    #[doc(hidden)]
+    fn ended(
+        &mut self,
+        inbox: &Inbox,
+        group: &str,
+        event_id: Uuid,
+    ) -> impl Future<Output = Result<(), InboxError>> + Send;
 }
 
 /// A database with an inbox in it: `sqlx::PgPool`, `sqlx::SqlitePool`, `mongodb::Database`.
-pub trait Database: Clone + Send + Sync + 'static {
+pub trait Database: Attempts + Clone + Send + Sync + 'static {
     type Transaction: Transaction + Send + 'static;
 
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, InboxError>> + Send;
@@ -298,18 +311,30 @@ impl Inbox {
         let index = self.processed.rsplit('.').next().unwrap_or(&self.processed);
         sql.replace("{processed}", &table::quoted(&self.processed))
             .replace("{versions}", &table::quoted(&self.versions))
+            .replace("{attempts}", &table::quoted(&self.attempts()))
             .replace("{index}", &table::quoted(&format!("{index}_age")))
     }
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     fn database_error(&self, missing_table: bool, error: sqlx::Error) -> InboxError {
-        match missing_table {
-            true => InboxError::NotMigrated {
-                table: self.processed.clone(),
-                source: Some(error.into()),
-            },
-            false => error.into(),
-        }
+        missing(&self.processed, missing_table, error)
+    }
+
+    /// The same of the table of attempts.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    fn attempts_error(&self, missing_table: bool, error: sqlx::Error) -> InboxError {
+        missing(&self.attempts(), missing_table, error)
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn missing(table: &str, missing_table: bool, error: sqlx::Error) -> InboxError {
+    match missing_table {
+        true => InboxError::NotMigrated {
+            table: table.to_owned(),
+            source: Some(error.into()),
+        },
+        false => error.into(),
     }
 }
 

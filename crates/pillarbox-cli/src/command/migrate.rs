@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Print the SQL instead of running it; the database is not connected to
     #[arg(long)]
     print: bool,
-    /// Make a consumer's inbox (processed_events, processed_versions) instead of the outbox
+    /// Make a consumer's inbox (processed_events and what stands beside it) instead of the outbox
     #[arg(long)]
     inbox: bool,
 }
@@ -92,7 +92,7 @@ async fn make_inbox(print: bool, url: &str, context: &Context) -> Result<Answer>
         return Ok(Answer::Yes);
     }
     inbox::migrate(url).await?;
-    let done = "processed_events and processed_versions are there";
+    let done = "processed_events, processed_versions and processed_events_attempts are there";
     match context.json {
         true => context.print_json(&json!({ "done": [done] }))?,
         false => context.print(done)?,

@@ -30,6 +30,10 @@ impl Handler<PgPool> for Effects {
         if rand::rng().random::<f64>() < self.plan.slow {
             tokio::time::sleep(Duration::from_millis(self.plan.slow_ms)).await;
         }
+        if self.plan.deadly == Some(event.id) {
+            // As a stack that overflows does, or a system that has no memory left: nothing unwinds.
+            std::process::abort();
+        }
         // After the effect: what is rolled back must leave nothing.
         let chance: f64 = rand::rng().random();
         if chance < self.plan.panicking {
@@ -60,6 +64,7 @@ async fn main() -> Result<()> {
         .await?;
     let consumer = Consumer::new(&plan.group, pool).options(|options| {
         options.attempts_max = plan.attempts_max;
+        options.deaths_max = plan.deaths_max;
         options.backoff_base = Duration::from_millis(plan.backoff_ms);
         options.backoff_max = Duration::from_millis(plan.backoff_ms * 4);
     });

@@ -1,9 +1,16 @@
 //! One attempt at one message: begin, look into the inbox, handle, commit.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::time::timeout;
 use tracing::Instrument;
+use uuid::Uuid;
 
 use super::{
     Options,
@@ -15,14 +22,16 @@ use super::{
     source::Letters,
     trace::Trace,
 };
-use crate::inbox::{Database, Inbox, InboxError, Seen, Sighting};
+use crate::inbox::{Database, Inbox, InboxError, Place, Seen, Sighting, Transaction as _};
 
 /// How long the database may take beyond what handlers may: to begin, to commit, to say whether it is there.
-const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What all attempts share.
 pub(super) struct Work<D, H> {
     pub(super) group: String,
+    /// This consumer, among all that there ever were of its group.
+    pub(super) member: Uuid,
     pub(super) database: D,
     pub(super) inbox: Inbox,
     pub(super) handler: H,
@@ -37,12 +46,18 @@ pub(super) struct Job {
     /// The event, or why it is none.
     pub(super) received: Result<Received, String>,
     pub(super) key: Arc<str>,
+    /// Which one it is of those that came in its lane.
+    pub(super) arrival: u64,
+    /// A row says that it has begun, and none that it has ended.
+    pub(super) begun: AtomicBool,
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// It is committed, or was before, or lies with the dead letters.
+    /// It is committed, or lies with the dead letters.
     Done,
+    /// It was processed before.
+    Before,
     /// Its handler could not do it.
     Failed { error: String, reject: bool },
     /// The database could not; nobody is to blame.
@@ -54,7 +69,7 @@ pub(super) enum Outcome {
 }
 
 impl Job {
-    pub(super) fn new(message: Message) -> Self {
+    pub(super) fn new(message: Message, arrival: u64) -> Self {
         let received = Received::read(&message);
         let key = received.as_ref().ok().map(|received| received.key());
         // What has no key is in order with all others of its topic that have none.
@@ -63,7 +78,14 @@ impl Job {
             key: Arc::from(key),
             message,
             received,
+            arrival,
+            begun: AtomicBool::new(false),
         }
+    }
+
+    /// The event's, where it is one.
+    pub(super) fn id(&self) -> Option<Uuid> {
+        self.received.as_ref().ok().map(|received| received.id)
     }
 }
 
@@ -98,7 +120,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     async fn apply(&self, job: &Job, received: &Received, attempt: u32) -> Result<Outcome, HandlerError> {
         let mut tx = match self.opened(received).await {
             Ok(Some(tx)) => tx,
-            Ok(None) => return Ok(Outcome::Done),
+            Ok(None) => return Ok(Outcome::Before),
             Err(outcome) => return Ok(outcome),
         };
         let context = self.context(job, received, attempt);
@@ -107,7 +129,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             .handle(received, &context, &mut tx)
             .instrument(span(&context));
         match timeout(self.options.handler_timeout, handling).await {
-            Ok(Ok(())) => self.commit(tx).await,
+            Ok(Ok(())) => self.commit(tx, job).await,
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 drop(tx);
@@ -148,10 +170,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         let patience = self.options.handler_timeout + DATABASE_PATIENCE;
         match timeout(patience, opening).await {
             Ok(Ok(opened)) => Ok(opened),
-            // Whatever it is, it is not the event.
-            Ok(Err(error)) => {
-                Err(excuse::<D>(&error).unwrap_or_else(|| Outcome::Away { error: told(&error) }))
-            }
+            Ok(Err(error)) => Err(not_the_events_fault::<D>(&error)),
             Err(_) => Err(Outcome::Away {
                 error: "the database did not answer".to_owned(),
             }),
@@ -180,9 +199,18 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     }
 
     /// A commit of which nothing is heard is in doubt: the next attempt finds out.
-    async fn commit(&self, tx: D::Transaction) -> Result<Outcome, HandlerError> {
-        match timeout(DATABASE_PATIENCE, self.database.commit(tx)).await {
-            Ok(Ok(())) => Ok(Outcome::Done),
+    async fn commit(&self, mut tx: D::Transaction, job: &Job) -> Result<Outcome, HandlerError> {
+        let committing = async {
+            if let Some(id) = job.id().filter(|_| job.begun.load(Ordering::SeqCst)) {
+                tx.ended(&self.inbox, &self.group, id).await?;
+            }
+            self.database.commit(tx).await
+        };
+        match timeout(DATABASE_PATIENCE, committing).await {
+            Ok(Ok(())) => {
+                job.begun.store(false, Ordering::SeqCst);
+                Ok(Outcome::Done)
+            }
             // A constraint that is looked at late, for instance.
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Ok(Outcome::Away {
@@ -228,7 +256,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             return Outcome::Done;
         };
         match self.opened(received).await {
-            Ok(Some(tx)) => match self.commit(tx).await {
+            Ok(Some(tx)) => match self.commit(tx, job).await {
                 Ok(outcome) => outcome,
                 // Whatever it is, the letter is there.
                 Err(error) => excuse::<D>(&*error.cause).unwrap_or_else(|| Outcome::Away {
@@ -237,6 +265,13 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             },
             Ok(None) => Outcome::Done,
             Err(outcome) => outcome,
+        }
+    }
+
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            inbox: &self.inbox,
+            group: &self.group,
         }
     }
 
@@ -252,6 +287,11 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             trace: Trace::of(&received.event),
         }
     }
+}
+
+/// Whatever the error, the event had no part in it.
+pub(super) fn not_the_events_fault<D: Database>(error: &InboxError) -> Outcome {
+    excuse::<D>(error).unwrap_or_else(|| Outcome::Away { error: told(error) })
 }
 
 /// What an error says that is the database's own affair.

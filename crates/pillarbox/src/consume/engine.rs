@@ -8,12 +8,14 @@
 //!
 //! **Why nothing is lost**: a position is acknowledged after the commit, never before.
 
+mod looking;
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{oneshot, watch},
     task::{Id, JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at},
 };
 
 use super::{
@@ -24,8 +26,9 @@ use super::{
     lag::{Failing, Lag, is_news},
     letter,
     source::{Incoming, Note, Source},
+    suspects::{Suspects, Watch},
 };
-use crate::inbox::Database;
+use crate::inbox::{Begun, Database, InboxError};
 
 /// How often the lag is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -34,8 +37,8 @@ const AWAY_FIRST: Duration = Duration::from_millis(100);
 const AWAY_MAX: Duration = Duration::from_secs(5);
 /// Before a transaction that another was preferred to is tried again.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
-/// How long a broker may take to be told the last word.
-const CLOSE_MAX: Duration = Duration::from_secs(15);
+/// How long the database and the broker may take to be told the last word when handlers took all the time there was.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// Not to be reached.
 const NEVER: Duration = Duration::from_secs(86_400);
 
@@ -47,6 +50,10 @@ pub(super) struct Engine<D, H> {
     turns: HashMap<Id, (Key, Arc<Job>)>,
     /// Lanes that have left, of which something is still at work.
     leaving: Vec<(u64, std::sync::mpsc::Sender<()>)>,
+    suspects: Suspects,
+    looks: JoinSet<Result<Vec<Begun>, InboxError>>,
+    /// At work, and nothing else may be.
+    alone: Option<Id>,
     away: Option<Away>,
     lag: watch::Sender<Lag>,
     lag_told: u64,
@@ -60,6 +67,9 @@ struct Away {
 impl<D: Database, H: Handler<D>> Engine<D, H> {
     pub(super) fn new(work: Work<D, H>, source: Source, lag: watch::Sender<Lag>) -> Self {
         Self {
+            suspects: Suspects::new(work.options.deaths_max, work.options.held_events_max),
+            looks: JoinSet::new(),
+            alone: None,
             work: Arc::new(work),
             source,
             keys: Keys::new(),
@@ -88,6 +98,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                     None => break,
                 },
                 Some(joined) = self.running.join_next_with_id() => self.finished(joined),
+                Some(Ok(rows)) = self.looks.join_next() => self.looked(rows),
                 () = sleep_until(due) => {}
                 _ = look.tick() => self.look(),
             }
@@ -109,12 +120,14 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 self.done(message.lane, message.position);
             }
             Incoming::Message(message) => {
-                let job = Job::new(message);
+                let arrival = self.suspects.arrived(message.lane);
+                let job = Job::new(message, arrival);
                 let key = (job.message.lane, job.key.clone());
                 self.keys.push(key, Arc::new(job));
             }
             Incoming::Revoked { lane, quiet } => {
                 self.keys.leave(lane);
+                self.suspects.left(lane);
                 self.leaving.push((lane, quiet));
                 self.let_go();
             }
@@ -134,7 +147,10 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             Some(_) => 1,
             None => self.work.options.concurrency.max(1),
         };
-        while self.running.len() < room {
+        if room > 0 && self.suspects.wants_look() {
+            return self.look_for_suspects();
+        }
+        while self.running.len() < room && self.alone.is_none() {
             let Some(Turn {
                 key,
                 message: job,
@@ -143,11 +159,17 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             else {
                 return;
             };
+            let watch = self.suspects.watch(job.message.lane, job.arrival, job.id());
+            if watch == Watch::Alone && !self.running.is_empty() {
+                return self.keys.again(&key);
+            }
+            let failure = self.doomed(&job, failure);
             let (work, at_work) = (self.work.clone(), job.clone());
             // A task of its own, so that its panic is its own.
             let task = self
                 .running
-                .spawn(async move { work.attempt(&at_work, failure).await });
+                .spawn(async move { work.watched(&at_work, failure, watch).await });
+            self.alone = (watch == Watch::Alone).then_some(task.id());
             self.turns.insert(task.id(), (key, job));
         }
     }
@@ -165,14 +187,19 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 (id, Outcome::Failed { error, reject })
             }
         };
+        self.alone.take_if(|alone| *alone == id);
         let Some((key, job)) = self.turns.remove(&id) else {
             return;
         };
-        if !matches!(outcome, Outcome::Away { .. }) && self.away.take().is_some() {
-            tracing::info!(group = self.work.group, "the database is back");
+        if !matches!(outcome, Outcome::Away { .. }) {
+            self.database_is_back();
         }
         match outcome {
-            Outcome::Done => {
+            Outcome::Done | Outcome::Before => {
+                if outcome == Outcome::Before {
+                    self.suspects.processed(job.message.lane);
+                }
+                self.suspects.done(job.id());
                 self.keys.done(&key);
                 self.done(job.message.lane, job.message.position);
             }
@@ -190,6 +217,12 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
     fn done(&self, lane: u64, position: u64) {
         // A source that has ended needs no word.
         let _ = self.source.notes.send(Note::Done { lane, position });
+    }
+
+    fn database_is_back(&mut self) {
+        if self.away.take().is_some() {
+            tracing::info!(group = self.work.group, "the database is back");
+        }
     }
 
     fn database_away(&mut self, error: &str) {
@@ -230,7 +263,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             Ok(_) if attempts >= options.attempts_max => Some(letter::EXHAUSTED),
             Ok(_) => None,
         };
-        let id = job.received.as_ref().map(|received| received.id).ok();
+        let id = job.id();
         tracing::warn!(
             group = self.work.group,
             topic = job.message.topic,
@@ -268,7 +301,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             error,
             "a dead letter can't be published; its key waits"
         );
-        if let Some(failure) = self.keys.failure(key).cloned() {
+        if let Some(failure) = self.doomed(job, self.keys.failure(key).cloned()) {
             let tries = u32::try_from(failure.since.elapsed().as_secs() / 4).unwrap_or(u32::MAX) + 1;
             let delay = backoff::delay(tries, options.backoff_base, options.backoff_max, seed(job));
             self.keys.failed(key, failure, Instant::now() + delay);
@@ -283,7 +316,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             in_flight: self.running.len(),
             failing: self.keys.failing(),
             oldest_failing: oldest.map(|(job, failure)| Failing {
-                event_id: job.received.as_ref().map(|received| received.id).ok(),
+                event_id: job.id(),
                 key: job.key.to_string(),
                 attempts: failure.attempts,
                 since: failure.since.elapsed(),
@@ -322,9 +355,19 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             }
         }
         self.running.shutdown().await;
+        let end = end.max(Instant::now() + LAST_WORD);
         let (closed, closing) = oneshot::channel();
-        if self.source.notes.send(Note::Close { closed }).is_ok() {
-            let _ = timeout(CLOSE_MAX, closing).await;
+        let told = self.source.notes.send(Note::Close { closed }).is_ok();
+        let last_words = async {
+            self.leave_no_counts().await;
+            if told {
+                let _ = closing.await;
+            }
+        };
+        if timeout_at(end, last_words).await.is_err() {
+            tracing::warn!(
+                "the broker or the database does not answer: what was done there is found out at the next start"
+            );
         }
     }
 }

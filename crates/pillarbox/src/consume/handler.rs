@@ -5,7 +5,7 @@ use std::{error::Error, fmt, pin::Pin};
 use uuid::Uuid;
 
 use super::{received::Received, trace::Trace};
-use crate::{event::Event, inbox::Database};
+use crate::inbox::Database;
 
 /// Applies events. Called once for each, in order per key, several keys at a time; and again when it failed.
 ///
@@ -59,14 +59,6 @@ pub struct Context {
     pub position: u64,
     /// The trace and the correlation id that the event came with.
     pub trace: Trace,
-}
-
-impl Context {
-    /// A new event as a consequence of this one: it carries the trace and the correlation id on, where it has none of its
-    /// own, and names this one as its cause.
-    pub fn follow(&self, event: Event) -> Event {
-        event.follows(self.event_id, &self.trace.headers())
-    }
 }
 
 /// Why an event could not be applied. Any error becomes one that is tried again (`?` does it).

@@ -72,12 +72,10 @@ impl Kafka {
         let dead_letters = options.dead_letters.clone();
         let consumer = tokio::task::spawn_blocking(move || {
             for topic in &asked.topics {
-                if !exists(&consumer, topic).map_err(|error| asked.refused(&error))? {
-                    return Err(asked.refused(&format!("there is no topic {topic}")));
-                }
-                let dead = dead_letters.topic(topic);
-                if !exists(&consumer, &dead).unwrap_or(true) {
-                    tracing::warn!(topic = dead, "there is no topic for dead letters: make it");
+                for needed in [topic, &dead_letters.topic(topic)] {
+                    if !exists(&consumer, needed).map_err(|error| asked.refused(&error))? {
+                        return Err(asked.refused(&missing(topic, needed)));
+                    }
                 }
             }
             Ok(consumer)
@@ -131,4 +129,14 @@ fn exists(consumer: &BaseConsumer<Group>, topic: &str) -> Result<bool, KafkaErro
     let metadata = consumer.fetch_metadata(Some(topic), METADATA_PATIENCE)?;
     let known = metadata.topics().iter().find(|known| known.name() == topic);
     Ok(known.is_some_and(|known| !known.partitions().is_empty()))
+}
+
+fn missing(topic: &str, needed: &str) -> String {
+    match needed == topic {
+        true => format!("there is no topic {topic}, or nobody lets us see it"),
+        false => format!(
+            "there is no topic {needed} for its dead letters, or nobody lets us see it. Create it, or name another with \
+             `dead_letters`"
+        ),
+    }
 }

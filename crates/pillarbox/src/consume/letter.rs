@@ -15,6 +15,8 @@ const ID: &str = "Pillarbox-Id";
 pub(crate) const REJECTED: &str = "permanent_failure";
 pub(crate) const EXHAUSTED: &str = "max_retries_exceeded";
 pub(crate) const NO_EVENT: &str = "poison_message";
+/// It took the process with it.
+pub(crate) const DIED: &str = "process_died";
 
 /// Where letters go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,12 +8,16 @@
 //! acknowledged, one of what is at work or not read yet is kept until it is. What comes again after a crash, late or twice, then
 //! only delays an acknowledgement.
 //!
+//! A stream that is deleted and made anew under a running consumer is read from its beginning: see [`renewal`].
+//!
 //! Several instances of one group are there for each other, not for speed: each reads all of the stream, and the inbox lets
 //! one of them apply an event. To share the work, give each its own part of the subjects and a group of its own.
 
 mod acks;
 mod letters;
+mod patterns;
 mod reader;
+mod renewal;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +28,8 @@ use async_nats::jetstream::{
 };
 use tokio::sync::{mpsc, watch};
 
-use self::{acks::Acks, letters::NatsLetters, reader::Reader};
+pub(super) use self::renewal::Beginning;
+use self::{acks::Acks, letters::NatsLetters, patterns::beside, reader::Reader};
 use super::{ConsumeError, DeadLetters, Options, message::Rooms, source::Source};
 
 /// The one lane of a stream.
@@ -89,7 +94,8 @@ impl JetStream {
                 &"a work queue can't be read in order. Give the stream the retention `limits` or `interest`",
             ));
         }
-        self.check_dead_letters(options).await?;
+        self.check_dead_letters(options, &stream.cached_info().config.subjects)
+            .await?;
         let mut durable = stream
             .create_consumer(self.durable(group))
             .await
@@ -106,7 +112,10 @@ impl JetStream {
         let reader = Reader {
             stream: stream.clone(),
             subjects: self.subjects.clone(),
-            next: floor + 1,
+            place: Beginning {
+                created: stream.cached_info().created,
+                next: floor + 1,
+            },
             rooms,
             incoming: incoming_sender,
             notes: notes.clone(),
@@ -140,22 +149,21 @@ impl JetStream {
         config
     }
 
-    /// Where all letters go to one subject, a stream has to take it: better known now than at the first death.
-    async fn check_dead_letters(&self, options: &Options) -> Result<(), ConsumeError> {
-        let topic = match (&options.dead_letters, &self.subjects[..]) {
-            (DeadLetters::To(topic), _) => topic.clone(),
-            (DeadLetters::Beside, [subject]) if !subject.contains(['*', '>']) => {
-                options.dead_letters.topic(subject)
-            }
-            _ => return Ok(()),
+    /// Whatever subject is consumed, a stream has to take its letters: better known now than at the first death.
+    async fn check_dead_letters(&self, options: &Options, stream: &[String]) -> Result<(), ConsumeError> {
+        let topics = match &options.dead_letters {
+            DeadLetters::To(topic) => vec![topic.clone()],
+            DeadLetters::Beside => beside(&self.subjects, stream),
         };
-        match self.context.stream_by_subject(&topic).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(ConsumeError::Broker {
-                what: format!("no stream takes the dead letters' subject {topic}"),
-                why: format!("{error}. Add the subject to a stream, or name another with `dead_letters`"),
-            }),
+        for topic in topics {
+            if let Err(error) = self.context.stream_by_subject(&topic).await {
+                return Err(ConsumeError::Broker {
+                    what: format!("no stream takes the dead letters' subject {topic}"),
+                    why: format!("{error}. Add the subject to a stream, or name another with `dead_letters`"),
+                });
+            }
         }
+        Ok(())
     }
 
     fn refused(&self, why: &dyn std::fmt::Display) -> ConsumeError {

@@ -33,6 +33,13 @@ pub(crate) enum Note {
     Opened { position: u64 },
     /// What it caused is committed: it may be acknowledged.
     Done { lane: u64, position: u64 },
+    /// What is behind this place is another stream than before, or comes again: nothing that was read up to now may be
+    /// acknowledged there. `settled` is told when all of that is done.
+    #[cfg(feature = "nats")]
+    Renewed {
+        place: super::nats::Beginning,
+        settled: oneshot::Sender<()>,
+    },
     /// Nothing more will be done: acknowledge what was, give the rest back, and say when that is through.
     Close { closed: oneshot::Sender<()> },
 }

@@ -2,6 +2,8 @@
 //! transactions see the same event at the same time, neither sees the other's; the unique index makes the second fail with a
 //! write conflict, which is transient: tried again, it finds the event there.
 
+mod attempts;
+
 use std::time::Duration;
 
 use mongodb::{
@@ -10,6 +12,7 @@ use mongodb::{
     error::{Error, ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT},
     options::{IndexOptions, ReadConcern, WriteConcern},
 };
+use uuid::Uuid;
 
 use super::{Database as InboxDatabase, Inbox, InboxError, Seen, Sighting, Transaction, find};
 use crate::enqueue::{mongodb_in_transaction, mongodb_place};
@@ -50,6 +53,18 @@ impl Transaction for ClientSession {
         let (database, versions) = mongodb_place(&inbox.versions, default).ok_or(InboxError::NoDatabase)?;
         let versions = client.database(database).collection::<Document>(versions);
         newer(&versions, self, sighting.group, entity, version).await
+    }
+
+    async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
+        let client = self.client();
+        let default = client.default_database();
+        let default = inbox.database.as_deref().or(default.as_ref().map(Database::name));
+        let name = inbox.attempts();
+        let (database, name) = mongodb_place(&name, default).ok_or(InboxError::NoDatabase)?;
+        let attempts = client.database(database).collection::<Document>(name);
+        let row = doc! { "_id": attempts::key(group, event_id) };
+        attempts.delete_one(row).session(self).await?;
+        Ok(())
     }
 }
 
@@ -116,7 +131,13 @@ impl InboxDatabase for Database {
         versions
             .create_index(unique(doc! { "consumer_group": 1, "entity_id": 1 }))
             .await?;
-        Ok(())
+        let attempts = collection(self, inbox, &inbox.attempts()).ok_or(InboxError::NoDatabase)?;
+        // Its `_id` is all that it needs; making it again is no error worth telling.
+        let home = self.client().database(&attempts.namespace().db);
+        match home.create_collection(attempts.name()).await {
+            Err(error) if !is_there_already(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Without its unique index an inbox would let everything through.
@@ -200,14 +221,15 @@ fn collections(
     database: &Database,
     inbox: &Inbox,
 ) -> Result<(Collection<Document>, Collection<Document>), InboxError> {
-    let default = inbox.database.as_deref().or(Some(database.name()));
-    let collection = |name: &str| {
-        let (database_name, name) = mongodb_place(name, default)?;
-        Some(database.client().database(database_name).collection(name))
-    };
-    collection(&inbox.processed)
-        .zip(collection(&inbox.versions))
+    collection(database, inbox, &inbox.processed)
+        .zip(collection(database, inbox, &inbox.versions))
         .ok_or(InboxError::NoDatabase)
+}
+
+fn collection(database: &Database, inbox: &Inbox, name: &str) -> Option<Collection<Document>> {
+    let default = inbox.database.as_deref().or(Some(database.name()));
+    let (database_name, name) = mongodb_place(name, default)?;
+    Some(database.client().database(database_name).collection(name))
 }
 
 /// An index's keys may come back as other kinds of numbers than they were given as.
@@ -225,4 +247,9 @@ fn not_migrated(collection: &Collection<Document>) -> InboxError {
 fn is_missing_collection(error: &Error) -> bool {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     matches!(&*error.kind, ErrorKind::Command(refusal) if refusal.code == NAMESPACE_NOT_FOUND)
+}
+
+fn is_there_already(error: &Error) -> bool {
+    const NAMESPACE_EXISTS: i32 = 48;
+    matches!(&*error.kind, ErrorKind::Command(refusal) if refusal.code == NAMESPACE_EXISTS)
 }

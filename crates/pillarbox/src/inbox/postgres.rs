@@ -1,8 +1,11 @@
 //! PostgreSQL. The primary key decides which of two transactions sees an event first; the other waits for it.
 
+mod attempts;
+
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
+use uuid::Uuid;
 
 use super::{Database, Inbox, InboxError, Seen, Sighting, Transaction as OpenTransaction, find};
 
@@ -19,6 +22,16 @@ impl OpenTransaction for Transaction<'_, Postgres> {
         remember(self, inbox, sighting)
             .await
             .map_err(|error| inbox.database_error(is_missing_table(&error), error))
+    }
+
+    async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
+        sqlx::query(AssertSqlSafe(inbox.render(attempts::ENDED)))
+            .bind(group)
+            .bind(event_id)
+            .execute(&mut **self)
+            .await
+            .map_err(|error| inbox.attempts_error(is_missing_table(&error), error))?;
+        Ok(())
     }
 }
 

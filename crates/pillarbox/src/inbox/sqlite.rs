@@ -2,10 +2,13 @@
 //!
 //! Transactions begin with `begin immediate`: one that reads first and writes later is refused when another wrote in between.
 
+mod attempts;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+use uuid::Uuid;
 
 use super::{Database, Inbox, InboxError, Seen, Sighting, Transaction as OpenTransaction, find};
 
@@ -20,6 +23,16 @@ impl OpenTransaction for Transaction<'_, Sqlite> {
         remember(self, inbox, sighting)
             .await
             .map_err(|error| inbox.database_error(is_missing_table(&error), error))
+    }
+
+    async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
+        sqlx::query(AssertSqlSafe(inbox.render(attempts::ENDED)))
+            .bind(group)
+            .bind(event_id.to_string())
+            .execute(&mut **self)
+            .await
+            .map_err(|error| inbox.attempts_error(is_missing_table(&error), error))?;
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ fn an_inbox_is_made_where_it_is_wanted_and_its_sql_is_shown() {
         for table in [
             r#"create table if not exists "processed_events""#,
             r#""processed_versions""#,
+            r#""processed_events_attempts""#,
         ] {
             assert!(sql.contains(table), "{sql}");
         }

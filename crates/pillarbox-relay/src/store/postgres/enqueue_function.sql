@@ -40,6 +40,7 @@ begin
             and (aggregate_version is null or aggregate_version >= 0)
             and num_nonnulls(stream, project_id, user_id, available_at, max_attempts, base_delay_ms, max_delay_ms,
                              backoff_multiplier, correlation_id, traceparent) = 0
+            and new_id <> '00000000-0000-0000-0000-000000000000'
             and not lock_key;
     exception when data_exception or statement_too_complex then
         usual := false;
@@ -77,6 +78,9 @@ begin
     refusal := {refusal}(topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id,
                          aggregate_version, schema_version, available_at, max_attempts, base_delay_ms, max_delay_ms,
                          backoff_multiplier, headers, payload);
+    if new_id = '00000000-0000-0000-0000-000000000000' then
+        refusal := 'the id is all zeros, and of two events with one id the second counts as written: give each its own, or none';
+    end if;
     if refusal is not null then
         raise exception using errcode = 'PB400', message = refusal,
             hint = 'Nothing was written. Roll back, or to a savepoint set before the call, and mend the event.';

@@ -28,12 +28,12 @@ pub(super) fn sql(tables: &Tables) -> String {
 
 /// The tables, then the functions.
 fn script(tables: &Tables) -> String {
-    let tables_sql = concat!(
-        include_str!("schema.sql"),
-        "\n",
-        include_str!("schema_pressure.sql")
-    );
-    tables.render(tables_sql) + "\n" + &enqueue::sql(tables)
+    tables.render(include_str!("schema.sql")) + "\n" + &functions(tables)
+}
+
+/// Makes them, or replaces them.
+fn functions(tables: &Tables) -> String {
+    tables.render(include_str!("schema_pressure.sql")) + "\n" + &enqueue::sql(tables)
 }
 
 /// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
@@ -47,7 +47,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         let (version, _) = version(connection, &mut tx).await?;
         if !UPGRADABLE.contains(&version) {
             check_version(tables, version)?;
-            return make_function(connection, tx, version).await;
+            return make_functions(connection, tx, version).await;
         }
         before = Some(version);
     } else if has_events {
@@ -88,20 +88,22 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .collect())
 }
 
-/// The tables are up to date. The function may be missing still, and the right to make it have been given since.
-async fn make_function(
+/// The tables are up to date. The functions become those of this build; the right to make the one for applications may have been
+/// given only now.
+async fn make_functions(
     connection: &Connection,
     mut tx: Transaction<'static, Postgres>,
     version: i32,
 ) -> Result<Vec<String>, StoreError> {
     let tables = connection.tables();
     let found = function(connection, &mut tx).await?;
-    if found.there || found.obstacle.is_some() {
-        return Ok(vec![format!("nothing to do: version {version} is there")]);
-    }
-    connection.script_in(&mut tx, enqueue::sql(tables)).await?;
+    connection.script_in(&mut tx, functions(tables)).await?;
     connection.commit(tx).await?;
-    Ok(vec![made(tables)])
+    let mut done = vec![format!("nothing to do: version {version} is there")];
+    if !found.there && found.obstacle.is_none() {
+        done = vec![made(tables)];
+    }
+    Ok(done)
 }
 
 /// What is still missing, and what to ask for: a sentence each.

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_nats::{HeaderMap, jetstream};
 use futures::StreamExt;
-use pillarbox::consume::{Consumer, Context, HandlerError, Handling, JetStream, Kafka, Received};
+use pillarbox::consume::{
+    Consumer, Context, DeadLetters, HandlerError, Handling, JetStream, Kafka, Received,
+};
 use pillarbox_testkit::{
     consumer::{Effects, events},
     servers::{self, Nats},
@@ -12,7 +14,8 @@ use pillarbox_testkit::{
 use sqlx::{PgPool, Postgres, Transaction};
 
 use super::harness::{
-    Published, consumer, effects, kafka_config, note, pool, publish_kafka, publish_nats, stream,
+    Published, consumer, consumer_of, effects, kafka_config, note, pool, publish_kafka, publish_nats, stream,
+    topics,
 };
 
 /// The third event of this key is poison, and its fifth is refused at once.
@@ -33,8 +36,8 @@ fn picky<'a>(
     })
 }
 
-fn picky_consumer(pool: &PgPool) -> Consumer<PgPool> {
-    consumer(pool).options(|options| options.attempts_max = 3)
+fn picky_consumer(group: &str, pool: &PgPool) -> Consumer<PgPool> {
+    consumer_of(group, pool).options(|options| options.attempts_max = 3)
 }
 
 /// Two died; all others had their effect, those behind the dead ones too.
@@ -73,7 +76,7 @@ async fn assert_the_rest_went_on(effects: &Effects, events: &[Published]) {
     assert!(others > 0, "other keys did not wait for the poisoned one");
 }
 
-fn assert_letters(letters: &[BTreeMap<String, String>], events: &[Published], topic: &str) {
+fn assert_letters(letters: &[BTreeMap<String, String>], events: &[Published], group: &str, topic: &str) {
     assert_eq!(letters.len(), 2, "{letters:?}");
     for (letter, (version, reason, error, attempts)) in letters.iter().zip([
         (3, "max_retries_exceeded", "it can't be stomached", "3"),
@@ -89,7 +92,7 @@ fn assert_letters(letters: &[BTreeMap<String, String>], events: &[Published], to
             ("Pillarbox-Dead-Reason", reason),
             ("Pillarbox-Dead-Error", error),
             ("Pillarbox-Dead-Attempts", attempts),
-            ("Pillarbox-Dead-Group", "effects"),
+            ("Pillarbox-Dead-Group", group),
             ("Pillarbox-Dead-Topic", topic),
         ] {
             assert_eq!(
@@ -101,7 +104,10 @@ fn assert_letters(letters: &[BTreeMap<String, String>], events: &[Published], to
     }
 }
 
-async fn letters_of_nats(context: &jetstream::Context, subject: &str) -> Vec<BTreeMap<String, String>> {
+pub(super) async fn letters_of_nats(
+    context: &jetstream::Context,
+    subject: &str,
+) -> Vec<BTreeMap<String, String>> {
     let stream = context.get_stream("THINGS").await.unwrap();
     let config = jetstream::consumer::pull::Config {
         filter_subject: subject.to_owned(),
@@ -143,7 +149,10 @@ async fn on_jetstream_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_o
     let pool = pool(&url).await;
     // The dead letters' subject lies within what is consumed: the group passes over its own.
     let things = JetStream::new(context.clone(), "THINGS");
-    let running = picky_consumer(&pool).run_fn(things, picky).await.unwrap();
+    let running = picky_consumer("effects", &pool)
+        .run_fn(things, picky)
+        .await
+        .unwrap();
     assert_the_rest_went_on(&effects, &events).await;
     running.stop().await;
     let mut letters = letters_of_nats(&context, "THINGS.changed.dead").await;
@@ -153,7 +162,7 @@ async fn on_jetstream_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_o
         .unwrap();
     let unknown = letters.remove(unknown);
     assert_eq!(unknown["Pillarbox-Dead-Reason"], "poison_message");
-    assert_letters(&letters, &events, "THINGS.changed");
+    assert_letters(&letters, &events, "effects", "THINGS.changed");
     let double = letters_of_nats(&context, "THINGS.changed.dead.dead").await;
     assert!(double.is_empty(), "a letter died again: {double:?}");
 }
@@ -210,13 +219,15 @@ async fn on_kafka_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_only_
     let Some((url, effects)) = effects().await else {
         return;
     };
-    kafka.create_topic("picky", 2).await;
-    kafka.create_topic("picky.dead", 1).await;
+    topics(kafka, "picky", 2).await;
     let events = events(300, 10, 22);
     publish_kafka(&kafka.bootstrap(), "picky", &events).await;
     let pool = pool(&url).await;
     let broker = Kafka::new(kafka_config(&kafka.bootstrap()), ["picky"]);
-    let running = picky_consumer(&pool).run_fn(broker, picky).await.unwrap();
+    let running = picky_consumer("picky", &pool)
+        .run_fn(broker, picky)
+        .await
+        .unwrap();
     assert_the_rest_went_on(&effects, &events).await;
     tokio::time::timeout(Duration::from_secs(20), running.stop())
         .await
@@ -228,5 +239,36 @@ async fn on_kafka_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_only_
             .all(|letter| letter.key.as_deref() == Some(POISONED) && letter.payload == b"{\"n\":1}")
     );
     let headers: Vec<_> = letters.into_iter().map(|letter| letter.headers).collect();
-    assert_letters(&headers, &events, "picky");
+    assert_letters(&headers, &events, "picky", "picky");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_topic_for_its_dead_letters_a_consumer_of_kafka_does_not_start() {
+    let Some(kafka) = servers::kafka().await else {
+        return;
+    };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    kafka.create_topic("letterless", 1).await;
+    let pool = pool(&url).await;
+    let run = async |consumer: Consumer<PgPool>| {
+        let broker = Kafka::new(kafka_config(&kafka.bootstrap()), ["letterless"]);
+        consumer.run_fn(broker, note).await
+    };
+    let refused = run(consumer_of("letterless", &pool)).await;
+    let refused = refused.err().expect("it does not start").to_string();
+    assert!(
+        refused.contains("letterless.dead") && refused.contains("Create it"),
+        "{refused}"
+    );
+    let left: i64 = sqlx::query_scalar("select count(*) from processed_events_attempts")
+        .fetch_one(&effects.pool)
+        .await
+        .unwrap();
+    assert_eq!(left, 0, "what did not start is not taken for dead");
+    kafka.create_topic("graveyard", 1).await;
+    let elsewhere = consumer_of("letterless", &pool)
+        .options(|options| options.dead_letters = DeadLetters::To("graveyard".into()));
+    run(elsewhere).await.unwrap().stop().await;
 }

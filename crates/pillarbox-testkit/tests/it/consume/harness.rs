@@ -119,7 +119,12 @@ pub(super) async fn pool(url: &str) -> PgPool {
 
 /// A consumer whose waits are short.
 pub(super) fn consumer(pool: &PgPool) -> Consumer<PgPool> {
-    Consumer::new("effects", pool.clone()).options(|options| {
+    consumer_of("effects", pool)
+}
+
+/// The same as another group: on a broker that tests share each has its own, or they would rebalance each other.
+pub(super) fn consumer_of(group: &str, pool: &PgPool) -> Consumer<PgPool> {
+    Consumer::new(group, pool.clone()).options(|options| {
         options.backoff_base = Duration::from_millis(20);
         options.backoff_max = Duration::from_millis(100);
         options.shutdown_timeout = Duration::from_secs(10);
@@ -150,6 +155,12 @@ pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
         assert!(std::time::Instant::now() < end, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A topic, and one for its dead letters.
+pub(super) async fn topics(kafka: &servers::Kafka, name: &str, partitions: i32) {
+    kafka.create_topic(name, partitions).await;
+    kafka.create_topic(&format!("{name}.dead"), 1).await;
 }
 
 pub(super) fn kafka_config(bootstrap: &str) -> ClientConfig {

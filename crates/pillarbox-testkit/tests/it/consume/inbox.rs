@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::inbox::{Database, Inbox, InboxError, Seen, once, once_newer};
+use pillarbox::inbox::{Database, Inbox, InboxError, Place, Seen, Transaction as _, once, once_newer};
 use pillarbox_testkit::servers;
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
@@ -86,19 +86,77 @@ async fn keeps_its_promises<D: Database>(database: &D) {
     );
 }
 
+/// What begins and does not end is counted, until the transaction of its effect commits.
+async fn counts_what_did_not_end<D: Database>(database: &D) {
+    let inbox = Inbox::default();
+    let inbox = database.place(&inbox);
+    let at = |group| Place { inbox: &inbox, group };
+    let (member, event) = (Uuid::now_v7(), Uuid::now_v7());
+    database.enter(at("c"), member).await.unwrap();
+    database.enter(at("c"), member).await.unwrap();
+    let rows = async || {
+        let mut rows: Vec<_> = database.begun(at("c")).await.unwrap();
+        rows.sort_by_key(|row| row.times);
+        rows.into_iter()
+            .map(|row| (row.id, row.times))
+            .collect::<Vec<_>>()
+    };
+    for (alone, expected) in [(false, 1), (false, 1), (true, 2), (true, 3)] {
+        let begun = database.begins(at("c"), event, alone).await.unwrap();
+        assert_eq!(begun, Some(expected));
+    }
+    assert_eq!(database.begins(at("cc"), event, false).await.unwrap(), Some(1));
+    assert_eq!(rows().await, [(member, 0), (event, 3)], "each group has its own");
+    database.ends(at("c"), event).await.unwrap();
+    assert_eq!(rows().await, [(member, 0), (event, 2)]);
+    for commits in [false, true] {
+        let mut tx = database.begin().await.unwrap();
+        assert_eq!(inbox.once(&mut tx, "c", event).await.unwrap(), Seen::First);
+        tx.ended(&inbox, "c", event).await.unwrap();
+        if commits {
+            database.commit(tx).await.unwrap();
+            assert_eq!(rows().await, [(member, 0)]);
+        } else {
+            drop(tx);
+            super::harness::until("it is rolled back", async || rows().await.len() == 2).await;
+        }
+    }
+    assert_eq!(
+        database.begins(at("c"), event, true).await.unwrap(),
+        None,
+        "it was processed"
+    );
+    // One that dies while it waits for another's commit leaves a row of what is done.
+    let late = Uuid::now_v7();
+    database.begins(at("c"), late, false).await.unwrap();
+    let mut tx = database.begin().await.unwrap();
+    assert_eq!(inbox.once(&mut tx, "c", late).await.unwrap(), Seen::First);
+    database.commit(tx).await.unwrap();
+    assert_eq!(rows().await, [(member, 0)], "what is done is dropped");
+    database.tidy(at("c")).await.unwrap();
+    assert_eq!(rows().await, [(member, 0)], "nothing is old");
+    database.ends(at("cc"), event).await.unwrap();
+    database.leave(at("c"), member).await.unwrap();
+    assert!(rows().await.is_empty() && database.begun(at("cc")).await.unwrap().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_inbox_in_postgres_keeps_its_promises() {
     let Some(postgres) = servers::postgres().await else {
         return;
     };
-    keeps_its_promises(&PgPool::connect(&postgres.database().await).await.unwrap()).await;
+    let pool = PgPool::connect(&postgres.database().await).await.unwrap();
+    keeps_its_promises(&pool).await;
+    counts_what_did_not_end(&pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_inbox_in_sqlite_keeps_its_promises() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}?mode=rwc", folder.path().join("inbox.db").display());
-    keeps_its_promises(&SqlitePool::connect(&url).await.unwrap()).await;
+    let pool = SqlitePool::connect(&url).await.unwrap();
+    keeps_its_promises(&pool).await;
+    counts_what_did_not_end(&pool).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +165,9 @@ async fn an_inbox_in_mongodb_keeps_its_promises() {
         return;
     };
     let client = mongodb::Client::with_uri_str(mongo.database()).await.unwrap();
-    keeps_its_promises(&client.default_database().unwrap()).await;
+    let database = client.default_database().unwrap();
+    keeps_its_promises(&database).await;
+    counts_what_did_not_end(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,9 @@ use pillarbox_testkit::{
     servers::{self, Nats},
 };
 
-use super::harness::{consumer, effects, kafka_config, note, pool, publish_kafka, publish_nats, stream};
+use super::harness::{
+    consumer, consumer_of, effects, kafka_config, note, pool, publish_kafka, publish_nats, stream, topics,
+};
 
 const EVENTS: i64 = 8_000;
 
@@ -20,13 +22,13 @@ async fn members_of_a_kafka_group_that_join_and_leave_under_load_lose_nothing_an
     let Some((url, effects)) = effects().await else {
         return;
     };
-    kafka.create_topic("shared", 6).await;
+    topics(kafka, "shared", 6).await;
     let events = events(EVENTS as usize, 60, 40);
     let bootstrap = kafka.bootstrap();
     let pool = pool(&url).await;
     let member = async || {
         let broker = Kafka::new(kafka_config(&bootstrap), ["shared"]);
-        consumer(&pool)
+        consumer_of("shared", &pool)
             .run_fn(broker, |event, context, tx| {
                 Box::pin(async move {
                     tokio::time::sleep(Duration::from_millis(2)).await;

@@ -115,10 +115,28 @@ async fn what_can_not_work_is_said_at_the_start() {
         .unwrap();
     let letters = refused(JetStream::new(context.clone(), "SINGLE").subject("single")).await;
     assert!(letters.contains("single.dead"), "{letters}");
+    let letters = refused(JetStream::new(context.clone(), "SINGLE")).await;
+    assert!(letters.contains("single.dead"), "without a filter too: {letters}");
     let group = pillarbox::consume::Consumer::new("a.b", pool.clone())
         .run_fn(JetStream::new(context.clone(), "THINGS"), note)
         .await;
     assert!(matches!(group, Err(ConsumeError::Group { .. })));
+    sqlx::raw_sql("drop table processed_events_attempts")
+        .execute(&pool)
+        .await
+        .unwrap();
+    let old = refused(JetStream::new(context.clone(), "THINGS")).await;
+    assert!(
+        old.contains("processed_events_attempts") && old.contains("pillarbox migrate --inbox"),
+        "{old}"
+    );
+    consumer(&pool)
+        .options(|options| options.deaths_max = 0)
+        .run_fn(JetStream::new(context.clone(), "THINGS"), note)
+        .await
+        .unwrap()
+        .stop()
+        .await;
     sqlx::raw_sql("drop table processed_events")
         .execute(&pool)
         .await

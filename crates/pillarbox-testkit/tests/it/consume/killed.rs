@@ -9,13 +9,13 @@ use pillarbox_testkit::{
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::harness::{effects, publish_kafka, publish_nats, stream};
+use super::harness::{effects, publish_kafka, publish_nats, stream, topics};
 
 const EVENTS: usize = 50_000;
 const KEYS: usize = 400;
 const KILLS: usize = 20;
 
-fn program() -> &'static Path {
+pub(super) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_consumer"))
 }
 
@@ -67,7 +67,7 @@ async fn killed_on_kafka(count: usize, failing: f64, panicking: f64, seed: u64) 
         return;
     };
     let topic = format!("things-{seed}");
-    kafka.create_topic(&topic, 6).await;
+    topics(kafka, &topic, 6).await;
     let events = events(count, KEYS, seed);
     let bootstrap = kafka.bootstrap();
     let plan = Plan {

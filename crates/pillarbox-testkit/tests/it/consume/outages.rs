@@ -11,7 +11,8 @@ use pillarbox_testkit::{
 };
 
 use super::harness::{
-    consumer, effects, kafka_config, note, pool, publish_kafka, publish_nats, stream, until,
+    consumer, consumer_of, effects, kafka_config, note, pool, publish_kafka, publish_nats, stream, topics,
+    until,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,6 +76,30 @@ async fn a_jetstream_that_is_killed_and_comes_back_loses_nothing() {
     effects.reach(8_000).await;
     running.stop().await;
     effects.assert_whole(&events).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_while_jetstream_is_away_takes_no_longer_than_it_may() {
+    let Some(mut nats) = Nats::start().await else {
+        return;
+    };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    let context = stream(&nats.url(), "THINGS").await;
+    let events = events(100, 10, 36);
+    publish_nats(&context, "THINGS.changed", &events).await;
+    let pool = pool(&url).await;
+    let consumer = consumer(&pool).options(|options| options.shutdown_timeout = Duration::from_secs(2));
+    let running = consumer
+        .run_fn(JetStream::new(context, "THINGS"), note)
+        .await
+        .unwrap();
+    effects.reach(100).await;
+    nats.kill().await;
+    tokio::time::timeout(Duration::from_secs(5), running.stop())
+        .await
+        .expect("it was told two seconds");
 }
 
 /// Deliveries vanish, connections break, acknowledgements are lost.
@@ -153,7 +178,7 @@ async fn a_kafka_that_is_killed_and_comes_back_loses_nothing() {
     let Some((url, effects)) = effects().await else {
         return;
     };
-    kafka.create_topic("things", 3).await;
+    topics(&kafka, "things", 3).await;
     let events = events(6_000, 50, 33);
     publish_kafka(&kafka.bootstrap(), "things", &events[..4_000]).await;
     let pool = pool(&url).await;
@@ -177,12 +202,11 @@ async fn memory_is_bounded_while_a_key_fails_and_everything_goes_on_afterwards()
     let Some((url, effects)) = effects().await else {
         return;
     };
-    kafka.create_topic("bounded", 2).await;
-    kafka.create_topic("bounded.dead", 1).await;
+    topics(kafka, "bounded", 2).await;
     let events = events(2_000, 2, 34);
     publish_kafka(&kafka.bootstrap(), "bounded", &events).await;
     let pool = pool(&url).await;
-    let consumer = consumer(&pool).options(|options| {
+    let consumer = consumer_of("bounded", &pool).options(|options| {
         options.held_events_max = 100;
         options.attempts_max = 1_000_000;
     });

@@ -1,5 +1,6 @@
 //! The engine over a broker and a database in memory, in time that passes only when everybody waits.
 
+mod deaths;
 mod stage;
 
 use std::{sync::atomic::Ordering, time::Duration};
@@ -333,6 +334,24 @@ async fn a_handler_that_does_not_finish_in_time_is_rolled_back_by_a_stop() {
     stage.stop().await;
     assert!(start.elapsed() < 3 * SECOND);
     assert!(stage.effects().is_empty() && stage.acknowledged().is_empty() && stage.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_does_not_answer_holds_up_a_stop_no_longer_than_handlers_may() {
+    let mut stage = Stage::open(
+        |options| options.shutdown_timeout = 3 * SECOND,
+        |_| async {
+            sleep(20 * SECOND).await;
+            Ok(())
+        },
+    );
+    stage.broker_away = true;
+    stage.send(event(1, "a"));
+    sleep(SECOND).await;
+    let start = Instant::now();
+    stage.stop().await;
+    assert!(start.elapsed() <= 5 * SECOND, "{:?}", start.elapsed());
+    assert!(stage.is_closed());
 }
 
 #[tokio::test(start_paused = true)]

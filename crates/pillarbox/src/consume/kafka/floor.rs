@@ -31,6 +31,11 @@ impl Floor {
         self.read.front().map(|(offset, _)| *offset).or(self.end)
     }
 
+    /// Whether all that was read is done.
+    pub(super) fn is_reached(&self) -> bool {
+        self.read.is_empty()
+    }
+
     /// Behind the last that was read.
     pub(super) fn end(&self) -> Option<u64> {
         self.end

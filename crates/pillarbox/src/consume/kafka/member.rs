@@ -93,7 +93,7 @@ impl Member {
             .opened(&message.topic, partition, message.position);
         let Some(lane) = opened else { return };
         message.lane = lane;
-        let room = match self.stalled.is_empty() {
+        let room = match self.stalled.is_empty() && !self.consumer.context().books().waits(lane) {
             true => self.rooms.try_take(message.bytes()),
             false => None,
         };
@@ -134,7 +134,9 @@ impl Member {
             if !self.consumer.context().books().has(message.lane) {
                 continue;
             }
-            message.room = self.rooms.try_take(message.bytes());
+            if !self.consumer.context().books().waits(message.lane) {
+                message.room = self.rooms.try_take(message.bytes());
+            }
             if message.room.is_none() {
                 self.stalled.push_front(message);
                 return;

@@ -33,6 +33,24 @@ struct Lane {
     committed: Option<u64>,
     /// Behind the last message at the broker, as of the last statistics.
     broker_end: Option<u64>,
+    /// What was read before the partition was made anew: it has to be done first.
+    after: Option<u64>,
+    /// The partition is no longer the one that these offsets are of.
+    replaced: bool,
+}
+
+impl Lane {
+    fn new(topic: &str, partition: i32) -> Self {
+        Self {
+            topic: topic.to_owned(),
+            partition,
+            floor: Floor::default(),
+            committed: None,
+            broker_end: None,
+            after: None,
+            replaced: false,
+        }
+    }
 }
 
 pub(super) struct Books {
@@ -46,11 +64,53 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// The lane of a message, which is open from now on.
+    /// The lane of a message, which is open from now on. Offsets that go back are of another topic of the same name, or of
+    /// one that lost messages: they are a lane of their own.
     pub(super) fn opened(&mut self, topic: &str, partition: i32, offset: u64) -> Option<u64> {
-        let lane = *self.assigned.get(&(topic.to_owned(), partition))?;
+        let mut lane = *self.assigned.get(&(topic.to_owned(), partition))?;
+        let end = self.lanes.get(&lane)?.floor.end();
+        if let Some(end) = end.filter(|end| offset < *end) {
+            tracing::error!(
+                topic,
+                partition,
+                read_up_to = end - 1,
+                from = offset,
+                "the topic was made anew, or lost messages; it is read from there, and the inbox passes over what is known"
+            );
+            lane = self.replace(topic, partition, lane);
+        }
         self.lanes.get_mut(&lane)?.floor.opened(offset);
         Some(lane)
+    }
+
+    fn replace(&mut self, topic: &str, partition: i32, old: u64) -> u64 {
+        if let Some(old) = self.lanes.get_mut(&old) {
+            old.replaced = true;
+        }
+        self.lane_last += 1;
+        let new = Lane {
+            after: Some(old),
+            ..Lane::new(topic, partition)
+        };
+        self.lanes.insert(self.lane_last, new);
+        self.assigned
+            .insert((topic.to_owned(), partition), self.lane_last);
+        self.lane_last
+    }
+
+    /// Whether what was read before has to be done first, so that keys keep their order.
+    pub(super) fn waits(&mut self, lane: u64) -> bool {
+        let Some(after) = self.lanes.get(&lane).and_then(|lane| lane.after) else {
+            return false;
+        };
+        if self.waits(after) || self.lanes.get(&after).is_some_and(|old| !old.floor.is_reached()) {
+            return true;
+        }
+        self.lanes.remove(&after);
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.after = None;
+        }
+        false
     }
 
     /// Whether this lane is still ours.
@@ -71,7 +131,7 @@ impl Books {
                     self.closed = Some(closed);
                     self.over = true;
                 }
-                Ok(Note::Opened { .. }) => {}
+                Ok(_) => {}
                 Err(mpsc::error::TryRecvError::Empty) => return,
                 Err(mpsc::error::TryRecvError::Disconnected) => {
                     self.over = true;
@@ -86,7 +146,7 @@ impl Books {
         let mut list = TopicPartitionList::new();
         for (id, lane) in &mut self.lanes {
             let floor = lane.floor.get();
-            if floor == lane.committed || only.is_some_and(|only| !only.contains(id)) {
+            if lane.replaced || floor == lane.committed || only.is_some_and(|only| !only.contains(id)) {
                 continue;
             }
             let Some(offset) = floor.and_then(|floor| i64::try_from(floor).ok()) else {
@@ -105,13 +165,7 @@ impl Books {
     fn assign(&mut self, partitions: &TopicPartitionList) {
         for partition in partitions.elements() {
             self.lane_last += 1;
-            let lane = Lane {
-                topic: partition.topic().to_owned(),
-                partition: partition.partition(),
-                floor: Floor::default(),
-                committed: None,
-                broker_end: None,
-            };
+            let lane = Lane::new(partition.topic(), partition.partition());
             self.assigned
                 .insert((lane.topic.clone(), lane.partition), self.lane_last);
             self.lanes.insert(self.lane_last, lane);
@@ -166,7 +220,12 @@ impl Group {
         let mut leaving = Vec::new();
         for partition in partitions.elements() {
             let place = (partition.topic().to_owned(), partition.partition());
-            leaving.extend(self.books().assigned.remove(&place));
+            let mut books = self.books();
+            let mut lane = books.assigned.remove(&place);
+            while let Some(left) = lane {
+                leaving.push(left);
+                lane = books.lanes.get(&left).and_then(|lane| lane.after);
+            }
         }
         let quiet: Vec<threads::Receiver<()>> = leaving.iter().filter_map(|lane| self.tell(*lane)).collect();
         let end = Instant::now() + self.patience;
@@ -209,6 +268,11 @@ impl ClientContext for Group {
     }
 
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        // Where it goes on is not where it was: what lies between was deleted, or is read again.
+        if facility == "OFFSET" {
+            tracing::warn!(facility, message, "Kafka's client says");
+            return;
+        }
         tracing::debug!(facility, message, "Kafka's client says");
     }
 

@@ -7,6 +7,7 @@ use std::{
 
 use async_nats::{
     Subject,
+    datetime::DateTime,
     jetstream::{self, AckKind, consumer::pull, stream::Stream},
 };
 use futures::StreamExt;
@@ -16,12 +17,15 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
+use super::Beginning;
 use crate::consume::{backoff, source::Note};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// How long the last acknowledgements may take when the consumer stops.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+const INFO_MAX: Duration = Duration::from_secs(5);
 
 /// Who is told when all is given back.
 type Closed = Option<oneshot::Sender<()>>;
@@ -32,6 +36,10 @@ pub(super) struct Acks {
     durable: pull::Config,
     ack_wait: Duration,
     ledger: Ledger,
+    /// The stream that the ledger is of.
+    created: DateTime,
+    /// Where the reader wants to go on, when nothing is open any more.
+    renewed: Option<(Beginning, oneshot::Sender<()>)>,
 }
 
 /// What was read, what of it is done, and by what it can be acknowledged. No I/O.
@@ -93,11 +101,13 @@ impl Acks {
         ack_wait: Duration,
     ) -> Self {
         Self {
+            created: stream.cached_info().created,
             context,
             stream,
             durable,
             ack_wait,
             ledger: Ledger::default(),
+            renewed: None,
         }
     }
 
@@ -137,10 +147,9 @@ impl Acks {
             tokio::select! {
                 () = &mut pause => return None,
                 note = notes.recv() => match note {
-                    Some(Note::Opened { position }) => self.ledger.opened(position),
-                    Some(Note::Done { position, .. }) => drop(self.ledger.done(position)),
                     Some(Note::Close { closed }) => return Some(Some(closed)),
                     None => return Some(None),
+                    Some(note) => drop(self.noted(note)),
                 },
             }
         }
@@ -153,20 +162,21 @@ impl Acks {
         failures: &mut u32,
     ) -> Result<Closed, async_nats::Error> {
         let durable = self.stream.create_consumer(self.durable.clone()).await?;
+        self.same_stream().await?;
         let mut deliveries = durable.stream().max_messages_per_batch(500).messages().await?;
         let mut progress = interval(self.ack_wait / 3);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = 0;
         loop {
             tokio::select! {
                 note = notes.recv() => match note {
-                    Some(Note::Opened { position }) => self.ledger.opened(position),
-                    Some(Note::Done { position, .. }) => {
-                        if let Some(reply) = self.ledger.done(position) {
+                    Some(Note::Close { closed }) => return Ok(Some(closed)),
+                    None => return Ok(None),
+                    Some(note) => {
+                        if let Some(reply) = self.noted(note) {
                             self.tell(reply, AckKind::Ack).await?;
                         }
                     }
-                    Some(Note::Close { closed }) => return Ok(Some(closed)),
-                    None => return Ok(None),
                 },
                 delivery = deliveries.next() => {
                     let Some(delivery) = delivery else {
@@ -174,13 +184,20 @@ impl Acks {
                     };
                     let delivery = delivery?;
                     *failures = 0;
-                    let position = delivery.info()?.stream_sequence;
+                    let info = delivery.info()?;
+                    // These only grow: one that does not is of another consumer, on another stream.
+                    if info.consumer_sequence <= last {
+                        return Err("the durable consumer is another".into());
+                    }
+                    last = info.consumer_sequence;
+                    let position = info.stream_sequence;
                     let Some(reply) = delivery.message.reply else { continue };
                     if let Some(reply) = self.ledger.delivered(position, reply) {
                         self.tell(reply, AckKind::Ack).await?;
                     }
                 }
                 _ = progress.tick() => {
+                    self.same_stream().await?;
                     for reply in self.ledger.gone() {
                         self.tell(reply, AckKind::Ack).await?;
                     }
@@ -189,6 +206,47 @@ impl Acks {
                     }
                 }
             }
+        }
+    }
+
+    /// What to acknowledge now. What closes is not for here.
+    fn noted(&mut self, note: Note) -> Option<Subject> {
+        let reply = match note {
+            Note::Opened { position } => {
+                self.ledger.opened(position);
+                None
+            }
+            Note::Done { position, .. } => self.ledger.done(position),
+            Note::Renewed { place, settled } => {
+                self.renewed = Some((place, settled));
+                None
+            }
+            Note::Close { .. } => None,
+        };
+        if self.ledger.open.is_empty()
+            && let Some((place, settled)) = self.renewed.take()
+        {
+            self.ledger = Ledger {
+                high: place.next - 1,
+                ..Ledger::default()
+            };
+            self.created = place.created;
+            // A reader that is gone reads nothing.
+            let _ = settled.send(());
+        }
+        reply
+    }
+
+    /// Deliveries of another stream than was read must not be taken for what was done: the reader says when it is read anew.
+    async fn same_stream(&self) -> Result<(), async_nats::Error> {
+        let known = Beginning {
+            created: self.created,
+            next: self.ledger.high + 1,
+        };
+        let info = timeout(INFO_MAX, self.stream.get_info()).await??;
+        match known.renewed(&info) {
+            Some(_) => Err("the stream is not the one that was read".into()),
+            None => Ok(()),
         }
     }
 

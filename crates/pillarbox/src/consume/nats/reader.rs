@@ -9,11 +9,11 @@ use async_nats::jetstream::{
 };
 use futures::StreamExt;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
 
-use super::{LANE, ordered};
+use super::{Beginning, LANE, ordered};
 use crate::consume::{
     backoff,
     message::{Message, Rooms},
@@ -32,8 +32,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Reader {
     pub(super) stream: Stream,
     pub(super) subjects: Vec<String>,
-    /// The sequence behind the last one that was handed on.
-    pub(super) next: u64,
+    /// Behind the last one that was handed on.
+    pub(super) place: Beginning,
     pub(super) rooms: Rooms,
     pub(super) incoming: mpsc::UnboundedSender<Incoming>,
     pub(super) notes: mpsc::UnboundedSender<Note>,
@@ -46,6 +46,8 @@ enum Broken {
     Over,
     /// A message is missing: it was lost on the way.
     Gap,
+    /// It is another stream now.
+    Renewed,
     Error(async_nats::Error),
 }
 
@@ -59,26 +61,34 @@ impl Reader {
     pub(super) async fn run(mut self) {
         let mut failures = 0;
         loop {
-            let from = self.next;
+            let from = self.place;
             let broken = match self.read().await {
                 Err(broken) => broken,
                 Ok(never) => match never {},
             };
-            failures = if self.next == from { failures + 1 } else { 1 };
+            failures = if self.place == from { failures + 1 } else { 1 };
             match broken {
                 Broken::Over => return,
-                Broken::Gap => tracing::debug!(self.next, "a delivery was lost; it is read again"),
+                Broken::Renewed => continue,
+                Broken::Gap => tracing::debug!(self.place.next, "a delivery was lost; it is read again"),
                 Broken::Error(error) if failures > 1 => {
                     tracing::warn!(%error, "the stream can't be read; trying again");
                 }
                 Broken::Error(error) => tracing::debug!(%error, "reading the stream was interrupted"),
             }
-            sleep(backoff::delay(failures, AGAIN_FIRST, AGAIN_MAX, self.next)).await;
+            sleep(backoff::delay(failures, AGAIN_FIRST, AGAIN_MAX, self.place.next)).await;
         }
     }
 
     async fn read(&mut self) -> Result<std::convert::Infallible, Broken> {
-        let mut consumer = timeout(SILENCE_MAX, ordered(&self.stream, &self.subjects, self.next)).await??;
+        let ordered = ordered(&self.stream, &self.subjects, self.place.next);
+        let mut consumer = timeout(SILENCE_MAX, ordered).await??;
+        // After it was made: a consumer that is of this stream does not outlive it.
+        let info = timeout(SILENCE_MAX, self.stream.get_info()).await??;
+        if let Some(place) = self.place.renewed(&info) {
+            self.renew(place).await?;
+            return Err(Broken::Renewed);
+        }
         let mut delivered = 0;
         loop {
             let before = delivered;
@@ -92,6 +102,23 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// Goes on there, when all that was read before is done.
+    async fn renew(&mut self, place: Beginning) -> Result<(), Broken> {
+        tracing::error!(
+            stream = self.stream.cached_info().config.name,
+            read_up_to = self.place.next - 1,
+            from = place.next,
+            "the stream was made anew, or lost messages; it is read from there, and the inbox passes over what is known"
+        );
+        let (settled, settling) = oneshot::channel();
+        self.notes
+            .send(Note::Renewed { place, settled })
+            .map_err(|_| Broken::Over)?;
+        settling.await.map_err(|_| Broken::Over)?;
+        self.place = place;
+        Ok(())
     }
 
     async fn read_batch(
@@ -130,7 +157,7 @@ impl Reader {
         self.incoming
             .send(Incoming::Message(message))
             .map_err(|_| Broken::Over)?;
-        self.next = position + 1;
+        self.place.next = position + 1;
         Ok(())
     }
 }

@@ -16,3 +16,11 @@ create table if not exists {versions} (
     version bigint not null,
     primary key (consumer_group, entity_id)
 ) with (fillfactor = 70);
+-- What consumers have begun and not ended, and (begun = 0) the consumers themselves: a few rows, written only near a start.
+create table if not exists {attempts} (
+    consumer_group text not null,
+    event_id uuid not null,
+    begun integer not null,
+    begun_at timestamptz not null default now(),
+    primary key (consumer_group, event_id)
+);

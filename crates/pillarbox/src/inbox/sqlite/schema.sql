@@ -16,3 +16,11 @@ create table if not exists {versions} (
     version integer not null,
     primary key (consumer_group, entity_id)
 ) without rowid;
+-- What consumers have begun and not ended, and (begun = 0) the consumers themselves: a few rows, written only near a start.
+create table if not exists {attempts} (
+    consumer_group text not null,
+    event_id text not null,
+    begun integer not null,
+    begun_at integer not null,
+    primary key (consumer_group, event_id)
+) without rowid;

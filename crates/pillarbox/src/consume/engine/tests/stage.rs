@@ -1,7 +1,7 @@
 //! A broker and a database in memory.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -28,8 +28,11 @@ use crate::{
         message::Message,
         source::{Incoming, Letters, Note, Source},
     },
-    inbox::{Database, Inbox, InboxError, Seen, Sighting, Transaction},
+    inbox::{Attempts, Begun, Database, Inbox, InboxError, Place, Seen, Sighting, Transaction},
 };
+
+const MEMBER: Uuid = Uuid::from_u128(u128::MAX);
+const STRANGER: Uuid = Uuid::from_u128(u128::MAX - 1);
 
 #[derive(Clone, Default)]
 struct Memory {
@@ -40,6 +43,7 @@ struct Memory {
 struct Tables {
     processed: HashSet<Uuid>,
     effects: Vec<String>,
+    begun: HashMap<Uuid, u32>,
     away: bool,
     begins: usize,
     commits_take: Duration,
@@ -49,6 +53,7 @@ struct Tables {
 struct Open {
     tables: Arc<Mutex<Tables>>,
     remembered: Option<Uuid>,
+    ended: Option<Uuid>,
     effects: Vec<String>,
 }
 
@@ -73,6 +78,62 @@ impl Transaction for Open {
         self.remembered = Some(sighting.event_id);
         Ok(Seen::First)
     }
+
+    async fn ended(&mut self, _: &Inbox, _: &str, event_id: Uuid) -> Result<(), InboxError> {
+        self.ended = Some(event_id);
+        Ok(())
+    }
+}
+
+impl Attempts for Memory {
+    async fn enter(&self, _: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+        self.there()?;
+        self.tables().begun.insert(member, 0);
+        Ok(())
+    }
+
+    async fn leave(&self, _: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+        self.there()?;
+        self.tables().begun.remove(&member);
+        Ok(())
+    }
+
+    async fn tidy(&self, _: Place<'_>) -> Result<(), InboxError> {
+        self.there()
+    }
+
+    async fn begun(&self, _: Place<'_>) -> Result<Vec<Begun>, InboxError> {
+        self.there()?;
+        let tables = self.tables();
+        let rows = tables.begun.iter();
+        Ok(rows
+            .map(|(id, times)| Begun {
+                id: *id,
+                times: *times,
+            })
+            .collect())
+    }
+
+    async fn begins(&self, _: Place<'_>, id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {
+        self.there()?;
+        let mut tables = self.tables();
+        if tables.processed.contains(&id) {
+            return Ok(None);
+        }
+        let times = tables.begun.entry(id).or_default();
+        *times = (*times + u32::from(alone)).max(1);
+        Ok(Some(*times))
+    }
+
+    async fn ends(&self, _: Place<'_>, id: Uuid) -> Result<(), InboxError> {
+        self.there()?;
+        let mut tables = self.tables();
+        let left = tables.begun.remove(&id).unwrap_or_default();
+        if left > 1 {
+            tables.begun.insert(id, left - 1);
+        }
+        Ok(())
+    }
 }
 
 impl Database for Memory {
@@ -94,6 +155,9 @@ impl Database for Memory {
         let mut tables = self.tables();
         tables.processed.extend(tx.remembered);
         tables.effects.extend(tx.effects);
+        if let Some(id) = tx.ended {
+            tables.begun.remove(&id);
+        }
         Ok(())
     }
 
@@ -175,6 +239,9 @@ pub(super) struct Stage {
     notes: mpsc::UnboundedReceiver<Note>,
     acknowledged: Vec<u64>,
     closed: bool,
+    /// It is told of the end, and never answers.
+    pub(super) broker_away: bool,
+    unanswered: Option<oneshot::Sender<()>>,
     lag: watch::Receiver<Lag>,
     stop: Option<oneshot::Sender<()>>,
     engine: Option<JoinHandle<()>>,
@@ -186,13 +253,37 @@ impl Stage {
         F: Fn(Call) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), HandlerError>> + Send + 'static,
     {
+        Self::open_on(Memory::default(), change, script)
+    }
+
+    /// Another consumer has died, and left these positions with how often they had begun.
+    pub(super) fn open_after_a_death<F, R>(
+        begun: &[(u64, u32)],
+        change: impl FnOnce(&mut Options),
+        script: F,
+    ) -> Self
+    where
+        F: Fn(Call) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        let memory = Memory::default();
+        let rows = begun.iter().map(|(position, times)| (id(*position), *times));
+        memory.tables().begun = rows.chain([(STRANGER, 0)]).collect();
+        Self::open_on(memory, change, script)
+    }
+
+    fn open_on<F, R>(memory: Memory, change: impl FnOnce(&mut Options), script: F) -> Self
+    where
+        F: Fn(Call) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
         let mut options = Options::default();
         change(&mut options);
-        let memory = Memory::default();
         let letters = Arc::new(Letterbox::default());
         let calls = Arc::new(AtomicUsize::new(0));
         let work = Work {
             group: "group".to_owned(),
+            member: MEMBER,
             database: memory.clone(),
             inbox: Inbox::default(),
             handler: Scripted {
@@ -222,6 +313,8 @@ impl Stage {
             notes,
             acknowledged: Vec::new(),
             closed: false,
+            broker_away: false,
+            unanswered: None,
             lag,
             stop: Some(stop),
             engine: Some(engine),
@@ -258,9 +351,9 @@ impl Stage {
             Note::Done { position, .. } => self.acknowledged.push(position),
             Note::Close { closed } => {
                 self.closed = true;
-                drop(closed);
+                self.unanswered = Some(closed).filter(|_| self.broker_away);
             }
-            Note::Opened { .. } => {}
+            _ => {}
         }
     }
 
@@ -290,6 +383,12 @@ impl Stage {
 
     pub(super) fn processed(&self, position: u64) -> bool {
         self.memory.tables().processed.contains(&id(position))
+    }
+
+    /// How often it has begun without ending.
+    pub(super) fn begun(&self, position: u64) -> u32 {
+        let tables = self.memory.tables();
+        tables.begun.get(&id(position)).copied().unwrap_or_default()
     }
 
     pub(super) fn letters(&self) -> Vec<Letter> {

@@ -1,0 +1,152 @@
+//! An event whose handler takes the whole process with it.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use pillarbox_testkit::{
+    consumer::{Effects, Plan, events},
+    servers::{self, Nats},
+};
+use tokio::process::Child;
+use uuid::Uuid;
+
+use super::{
+    dead_letters::letters_of_nats,
+    harness::{Published, effects, publish_kafka, publish_nats, stream, topics},
+    killed::program,
+};
+
+const EVENTS: usize = 1_500;
+const DEATHS_MAX: u32 = 3;
+/// Whatever takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// In the midst of a key's events, and of many others that are at work at the same time: one that kills.
+fn with_a_deadly_one(seed: u64) -> (Vec<Published>, Vec<Published>, Uuid) {
+    let innocent = events(EVENTS, 40, seed);
+    let deadly = Uuid::now_v7();
+    let mut all = innocent.clone();
+    all.insert(EVENTS / 3, (deadly, "k-0".to_owned(), 0));
+    (all, innocent, deadly)
+}
+
+fn plan(url: &str, topic: &str, deadly: Uuid) -> Plan {
+    Plan {
+        deadly: Some(deadly),
+        deaths_max: DEATHS_MAX,
+        // So that others are at work when it strikes.
+        slow: 0.3,
+        slow_ms: 20,
+        ..Plan::new(url, topic)
+    }
+}
+
+/// As whatever keeps services running does: starts each again that has died, until all is through. Says how many died.
+async fn keep_running(plans: &[Plan], effects: &Effects) -> usize {
+    let end = Instant::now() + PATIENCE;
+    let mut running: Vec<Child> = plans.iter().map(|plan| plan.start(program())).collect();
+    let mut deaths = 0;
+    while effects.count().await < EVENTS as i64 {
+        for (plan, child) in plans.iter().zip(&mut running) {
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(!status.success(), "it was not told to end");
+                deaths += 1;
+                *child = plan.start(program());
+            }
+        }
+        assert!(Instant::now() < end, "{deaths} deaths, and it is not through");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for mut child in running {
+        drop(child.stdin.take());
+        assert!(child.wait().await.unwrap().success());
+    }
+    deaths
+}
+
+async fn assert_only_it_died(
+    effects: &Effects,
+    innocent: &[Published],
+    letters: &[BTreeMap<String, String>],
+    deadly: Uuid,
+) {
+    effects.assert_whole(innocent).await;
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    for (name, expected) in [
+        ("Pillarbox-Id", deadly.to_string()),
+        ("Pillarbox-Dead-Reason", "process_died".to_owned()),
+    ] {
+        assert_eq!(letters[0][name], expected, "{name}");
+    }
+    assert!(letters[0]["Pillarbox-Dead-Attempts"].parse::<u32>().unwrap() >= DEATHS_MAX);
+    // One that dies while it waits for another's commit leaves a row of what is done: the next that looks drops it.
+    let left = "select count(*) from processed_events_attempts
+        where begun > 0 and event_id not in (select event_id from processed_events)";
+    let left: i64 = sqlx::query_scalar(left).fetch_one(&effects.pool).await.unwrap();
+    assert_eq!(left, 0, "a stop in order leaves no counts behind");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_jetstream_an_event_that_kills_the_process_goes_to_the_dead_letters_and_no_other_does() {
+    let Some(nats) = Nats::start().await else { return };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    let context = stream(&nats.url(), "THINGS").await;
+    let (all, innocent, deadly) = with_a_deadly_one(60);
+    publish_nats(&context, "THINGS.changed", &all).await;
+    let plan = Plan {
+        nats: Some(nats.url()),
+        ..plan(&url, "THINGS", deadly)
+    };
+    let deaths = keep_running(&[plan], &effects).await;
+    // Once before anybody was suspected, once beside others, and then alone.
+    assert_eq!(deaths, 1 + DEATHS_MAX as usize);
+    let letters = letters_of_nats(&context, "THINGS.changed.dead").await;
+    assert_only_it_died(&effects, &innocent, &letters, deadly).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_instances_that_an_event_kills_again_and_again_both_live_in_the_end() {
+    let Some(nats) = Nats::start().await else { return };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    let context = stream(&nats.url(), "THINGS").await;
+    let (all, innocent, deadly) = with_a_deadly_one(61);
+    publish_nats(&context, "THINGS.changed", &all).await;
+    let plan = Plan {
+        nats: Some(nats.url()),
+        ..plan(&url, "THINGS", deadly)
+    };
+    keep_running(&[plan.clone(), plan], &effects).await;
+    let letters = letters_of_nats(&context, "THINGS.changed.dead").await;
+    assert_only_it_died(&effects, &innocent, &letters, deadly).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_kafka_an_event_that_kills_the_process_goes_to_the_dead_letters_and_no_other_does() {
+    let Some(kafka) = servers::kafka().await else {
+        return;
+    };
+    let Some((url, effects)) = effects().await else {
+        return;
+    };
+    topics(kafka, "deadly", 3).await;
+    let bootstrap = kafka.bootstrap();
+    let (all, innocent, deadly) = with_a_deadly_one(62);
+    publish_kafka(&bootstrap, "deadly", &all).await;
+    let plan = Plan {
+        kafka: Some(bootstrap.clone()),
+        group: "deadly".to_owned(),
+        instance: Some("one".to_owned()),
+        ..plan(&url, "deadly", deadly)
+    };
+    let deaths = keep_running(&[plan], &effects).await;
+    assert_eq!(deaths, 1 + DEATHS_MAX as usize);
+    let letters = pillarbox_testkit::kafka::messages(&bootstrap, "deadly.dead").await;
+    let letters: Vec<_> = letters.into_iter().map(|letter| letter.headers).collect();
+    assert_only_it_died(&effects, &innocent, &letters, deadly).await;
+}
