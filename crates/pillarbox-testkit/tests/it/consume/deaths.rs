@@ -36,9 +36,9 @@ fn plan(url: &str, topic: &str, deadly: Uuid) -> Plan {
     Plan {
         deadly: Some(deadly),
         deaths_max: DEATHS_MAX,
-        // So that others are at work when it strikes.
-        slow: 0.3,
-        slow_ms: 20,
+        // All others take longer than it does, so that many are at work whenever it strikes.
+        slow: 1.0,
+        slow_ms: 30,
         ..Plan::new(url, topic)
     }
 }
