@@ -18,7 +18,7 @@ use super::{
     killed::program,
 };
 
-const EVENTS: usize = 1_500;
+const EVENTS: usize = 400;
 const DEATHS_MAX: u32 = 3;
 /// Whatever takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -38,7 +38,7 @@ fn plan(url: &str, topic: &str, deadly: Uuid) -> Plan {
         deaths_max: DEATHS_MAX,
         // All others take longer than it does, so that many are at work whenever it strikes.
         slow: 1.0,
-        slow_ms: 30,
+        slow_ms: 200,
         ..Plan::new(url, topic)
     }
 }
