@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +19,10 @@ from uuid import UUID, uuid4
 HERE = Path(__file__).parent
 PATIENCE = 30.0
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+# Ends what was started when the story itself is killed: nobody else holds its stdin open.
+CARETAKER = """trap '' INT TERM HUP; while read -r pid; do pids="$pids $pid"; done; kill -9 $pids"""
 
 
 def free_port() -> int:
@@ -34,6 +39,7 @@ class Stage:
         self.service = f"http://127.0.0.1:{free_port()}"
         self.relay = f"http://127.0.0.1:{free_port()}"
         self.running: list[subprocess.Popen[bytes]] = []
+        self.caretaker = subprocess.Popen(["sh", "-c", CARETAKER], stdin=subprocess.PIPE, bufsize=0)
 
     def __enter__(self) -> "Stage":
         subprocess.run([self.pillarbox, "migrate"], cwd=HERE, check=True, stdout=subprocess.DEVNULL)
@@ -46,7 +52,11 @@ class Stage:
 
     def start(self, command: list[str]) -> None:
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-        self.running.append(subprocess.Popen(command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL))
+        program = subprocess.Popen(
+            command, cwd=HERE, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        self.running.append(program)
+        self.caretaker.stdin.write(f"{program.pid}\n".encode())
 
     def wait_for(self, url: str) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -68,6 +78,7 @@ class Stage:
                 program.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 program.kill()
+        self.caretaker.kill()
 
     def send(self, session: str, text: str, project: str = "p-1", **more: object) -> tuple[int, dict[str, object]]:
         """A user's request, and the service's answer."""
@@ -155,13 +166,22 @@ def expect(kept: bool, promise: str) -> None:
         sys.exit(f"BROKEN: {promise}")
 
 
+def end_with_stdin() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--pillarbox", default="pillarbox", help="the program")
     arguments.add_argument("--once", action="store_true", help="end with a verdict")
+    arguments.add_argument("--until-stdin-ends", action="store_true", help="end when whoever started this has ended")
     given = arguments.parse_args()
     # So that what was started ends too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if given.until_stdin_ends:
+        threading.Thread(target=end_with_stdin, daemon=True).start()
     with Stage(given.pillarbox) as stage:
         committed = told(stage)
         judge(stage, committed)

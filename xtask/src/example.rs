@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -98,10 +98,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.once {
         command.arg("--once");
     }
-    let status = command
+    let mut running = command
+        .arg("--until-stdin-ends")
         .envs(obtained.variables())
-        .status()
+        .stdin(Stdio::piped())
+        .spawn()
         .context("cannot run the example")?;
+    // Held until the end, however that comes.
+    let _stdin = running.stdin.take();
+    let status = running.wait()?;
     Ok(status
         .code()
         .and_then(|code| u8::try_from(code).ok())

@@ -12,8 +12,8 @@ use crate::{bench, command, config::Sources, demo};
 /// Delivers the events a database committed.
 ///
 /// An application writes its data and an event in one transaction. After the commit Pillarbox
-/// carries the event to NATS JetStream or an HTTP stream: never lost, at least once, in order per
-/// key. What was rolled back is never seen.
+/// carries the event to NATS JetStream, Kafka or an HTTP stream: never lost, at least once, in
+/// order per key. What was rolled back is never seen.
 ///
 /// See it work, with nothing installed:
 ///   pillarbox demo

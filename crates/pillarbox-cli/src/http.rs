@@ -12,17 +12,20 @@ mod stream;
 use std::{
     net::SocketAddr,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use anyhow::{Result, anyhow};
 use axum::{
     Router,
+    body::Body,
     extract::Request,
     http::{StatusCode, header},
     middleware::{self, Next},
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
+use futures::{StreamExt, stream::unfold};
 use pillarbox::Limits;
 use pillarbox_relay::{
     check::Checks,
@@ -36,8 +39,9 @@ use pillarbox_relay::{
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-const CONNECTIONS_MAX: usize = 512;
 const STREAM_CLIENTS_MAX: usize = 100;
+/// Longer than any handler waits for a body itself.
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What the handlers share.
 pub(crate) struct Api {
@@ -48,6 +52,7 @@ pub(crate) struct Api {
     health_checks: bool,
     replay_allowed: bool,
     limits: Limits,
+    large_bodies: Semaphore,
     writers: Semaphore,
     relay: OnceLock<(RelayId, Arc<Progress>)>,
     store_status: status::Cache,
@@ -65,6 +70,7 @@ impl Api {
             health_checks,
             replay_allowed: true,
             limits: Limits::default(),
+            large_bodies: Semaphore::new(events::WRITERS_MAX),
             writers: Semaphore::new(events::WRITERS_MAX),
             relay: OnceLock::new(),
             store_status: status::Cache::default(),
@@ -114,7 +120,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(2), self.task).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.task).await;
     }
 }
 
@@ -129,15 +135,7 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
 
 pub(crate) fn serve(listener: TcpListener, api: Arc<Api>) -> Server {
     let stop = CancellationToken::new();
-    let stopped = stop.clone().cancelled_owned();
-    let task = tokio::spawn(async move {
-        let served = axum::serve(connections::Limited::new(listener, CONNECTIONS_MAX), router(api))
-            .with_graceful_shutdown(stopped)
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the HTTP server ended");
-        }
-    });
+    let task = tokio::spawn(connections::serve(listener, router(api), stop.clone()));
     Server { stop, task }
 }
 
@@ -155,7 +153,10 @@ fn router(api: Arc<Api>) -> Router {
             .route("/readyz", get(health::ready))
             .route("/healthz", get(health::health));
     }
-    router.layer(middleware::from_fn(loopback_host)).with_state(api)
+    router
+        .layer(middleware::from_fn(timely_body))
+        .layer(middleware::from_fn(loopback_host))
+        .with_state(api)
 }
 
 async fn page() -> impl IntoResponse {
@@ -164,6 +165,19 @@ async fn page() -> impl IntoResponse {
         [(header::CONTENT_SECURITY_POLICY, policy)],
         Html(include_str!("http/page.html")),
     )
+}
+
+/// A body that does not come to its end in time breaks off, so that its connection is free again.
+async fn timely_body(request: Request, next: Next) -> Response {
+    let end = tokio::time::Instant::now() + BODY_TIME_MAX;
+    let timely = request.map(|body| {
+        Body::from_stream(unfold(body.into_data_stream(), move |mut parts| async move {
+            let part = tokio::time::timeout_at(end, parts.next()).await;
+            let part = part.unwrap_or_else(|_| Some(Err(axum::Error::new("the body took too long"))))?;
+            Some((part, parts))
+        }))
+    });
+    next.run(timely).await
 }
 
 /// A page elsewhere can point a name of its own at 127.0.0.1 and have a browser read this API: only requests that call

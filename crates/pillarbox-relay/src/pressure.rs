@@ -5,6 +5,7 @@
 //! [`decide`] says when to count.
 
 mod decide;
+mod standing;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,10 @@ use rand::RngExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::decide::{Step, decide};
+pub use self::{
+    decide::{Step, decide},
+    standing::{Level, Standing},
+};
 use crate::{event::Seq, route::Pattern, store::StoreError};
 
 /// While events are written, and while none are.
@@ -227,13 +231,6 @@ impl Keeper {
             *level = now;
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Free,
-    Slowed,
-    Refused,
 }
 
 impl Level {

@@ -55,6 +55,10 @@ pub enum Field {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum CheckError {
+    #[error(
+        "the id is all zeros, and of two events with one id the second counts as written: give each its own, or none"
+    )]
+    NilId,
     #[error("{field} is empty")]
     Empty { field: Field },
     #[error("{field} has {bytes} bytes; {max} are allowed")]
@@ -88,7 +92,15 @@ pub enum CheckError {
 }
 
 impl Limits {
-    /// Everything `enqueue` refuses, and what the relay refuses in a row that something else wrote.
+    /// Everything `enqueue` refuses.
+    pub fn check_new(&self, event: &Event, now: Timestamp) -> Result<(), CheckError> {
+        if event.id.is_nil() {
+            return Err(CheckError::NilId);
+        }
+        self.check(event, now)
+    }
+
+    /// What the relay refuses in a row, which something else may have written.
     pub fn check(&self, event: &Event, now: Timestamp) -> Result<(), CheckError> {
         self.required(Field::Topic, &event.topic)?;
         if let Some(character) = event.topic.chars().find(|c| c.is_whitespace()) {

@@ -105,7 +105,7 @@ impl Outbox {
         let now = Timestamp::now();
         for (index, event) in events.iter().enumerate() {
             self.limits
-                .check(event, now)
+                .check_new(event, now)
                 .map_err(|problem| EnqueueError::Refused { index, problem })?;
         }
         if events.is_empty() {

@@ -42,8 +42,9 @@ use crate::{
 
 /// A group's name has at most this many bytes.
 const GROUP_BYTES_MAX: usize = 255;
-/// An entity's id has at most this many bytes: it stands in an index.
-const ENTITY_BYTES_MAX: usize = 1_024;
+/// An entity's id has at most this many bytes: it stands in an index, and PostgreSQL's take 2,704 with the group's name. A
+/// consumer puts the type before the id, and takes up to 1,000 of each.
+const ENTITY_BYTES_MAX: usize = 2_048;
 
 /// Where the memory lies. Cheap to make and to clone; the default is `processed_events` and `processed_versions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +88,11 @@ pub enum InboxError {
         "nothing says in which database the inbox is: name it in the address (`mongodb://host/shop`) or with `Inbox::in_database`"
     )]
     NoDatabase,
+    /// Nothing was committed.
+    #[error(
+        "a statement failed in this transaction and was passed over, so it can't be committed: return its error, or run what may fail in a savepoint (`tx.begin()`)"
+    )]
+    Aborted,
     #[error("the database refused to look into the inbox")]
     Database(#[source] DatabaseError),
 }

@@ -85,22 +85,28 @@ impl Tables {
         let mut rest = sql;
         while let Some(open) = rest.find('{') {
             out.push_str(&rest[..open]);
-            let Some(close) = rest[open..].find('}') else {
-                break;
+            rest = &rest[open..];
+            let name = rest[1..].split_once('}').map_or("", |(name, _)| name);
+            let put = match name.split_once('_') {
+                None if name == "events" => Some(self.events()),
+                None if name == "dead" => Some(self.dead()),
+                Some(("events", suffix)) if is_word(suffix) => Some(self.beside(suffix)),
+                Some(("index", suffix)) if is_word(suffix) => Some(self.index(suffix)),
+                _ => None,
             };
-            let name = &rest[open + 1..open + close];
-            match name.split_once('_') {
-                None if name == "events" => out.push_str(&self.events()),
-                None if name == "dead" => out.push_str(&self.dead()),
-                Some(("events", suffix)) => out.push_str(&self.beside(suffix)),
-                Some(("index", suffix)) => out.push_str(&self.index(suffix)),
-                _ => out.push_str(&rest[open..=open + close]),
-            }
-            rest = &rest[open + close + 1..];
+            // A brace that is none of these is the statement's own.
+            out.push_str(put.as_deref().unwrap_or("{"));
+            rest = &rest[put.map_or(1, |_| name.len() + 2)..];
         }
         out.push_str(rest);
         out
     }
+}
+
+fn is_word(suffix: &str) -> bool {
+    suffix
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
 /// Everything that reaches SQL as an identifier passes here: only names that need no escaping at all are let through,
@@ -149,8 +155,8 @@ mod tests {
     fn names_are_quoted_and_derived() {
         let tables = Tables::new("shop.outbox", None).unwrap();
         assert_eq!(
-            tables.render("select 1 from {events} join {events_parked} on {index_txid} {dead} {other}"),
-            r#"select 1 from "shop"."outbox" join "shop"."outbox_parked" on "outbox_txid" "shop"."outbox_dead" {other}"#
+            tables.render("select 1 from {events} join {events_parked} on {index_txid} '{' {dead} {other}"),
+            r#"select 1 from "shop"."outbox" join "shop"."outbox_parked" on "outbox_txid" '{' "shop"."outbox_dead" {other}"#
         );
     }
 

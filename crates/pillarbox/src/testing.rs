@@ -94,7 +94,13 @@ impl Recorded {
 impl RecordedTransaction {
     pub fn commit(mut self) {
         let events = std::mem::take(&mut self.events);
-        self.recorded.state().committed.extend(events);
+        let committed = &mut self.recorded.state().committed;
+        for event in events {
+            // Of two open transactions with one id, a database lets the second wait and writes nothing.
+            if !committed.iter().any(|known| known.id == event.id) {
+                committed.push(event);
+            }
+        }
     }
 
     /// As dropping it does.
@@ -193,6 +199,13 @@ mod tests {
             outbox.enqueue(&mut tx, &twice).await.unwrap(),
             Enqueued::Duplicate
         );
+        let both = event("t.b");
+        let (mut first, mut second) = (recorded.begin(), recorded.begin());
+        outbox.enqueue(&mut first, &both).await.unwrap();
+        outbox.enqueue(&mut second, &both).await.unwrap();
+        first.commit();
+        second.commit();
+        assert_eq!(recorded.committed_to("t.b"), [both]);
     }
 
     #[tokio::test]

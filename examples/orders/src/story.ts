@@ -17,6 +17,9 @@ const pillarbox = (named > 0 ? process.argv[named + 1] : undefined) ?? "pillarbo
 const databaseUrl = process.env["PILLARBOX_OUTBOX__DATABASE__URL"] ?? "";
 const natsUrl = process.env["PILLARBOX_OUTBOX__SINKS__EVENTS__URL"] ?? "";
 const running: ChildProcess[] = [];
+// Ends what was started when the story itself is killed: nobody else holds its stdin open.
+const CARETAKER = `trap '' INT TERM HUP; while read -r pid; do pids="$pids $pid"; done; kill -9 $pids`;
+const caretaker = spawn("sh", ["-c", CARETAKER], { stdio: ["pipe", "ignore", "ignore"] });
 
 function expect(kept: boolean, promise: string): void {
   if (!kept) throw new Error(`BROKEN: ${promise}`);
@@ -25,6 +28,7 @@ function expect(kept: boolean, promise: string): void {
 function start(program: string, ...parameters: string[]): ChildProcess {
   const child = spawn(program, parameters, { cwd: FOLDER, stdio: ["ignore", "pipe", "inherit"] });
   running.push(child);
+  caretaker.stdin.write(`${child.pid}\n`);
   return child;
 }
 
@@ -165,11 +169,14 @@ async function end(code: number): Promise<never> {
   const ended = alive.map((child) => new Promise((done) => child.once("exit", done)));
   for (const child of alive) child.kill("SIGTERM");
   await Promise.race([Promise.all(ended), new Promise((done) => setTimeout(done, PATIENCE_MS))]);
+  caretaker.kill("SIGKILL");
   process.exit(code);
 }
 
 process.on("SIGINT", () => void end(0));
 process.on("SIGTERM", () => void end(1));
+// Whoever started this has ended.
+if (process.argv.includes("--until-stdin-ends")) process.stdin.on("end", () => void end(1)).resume();
 main().then(
   () => end(0),
   (error: unknown) => {

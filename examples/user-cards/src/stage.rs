@@ -1,6 +1,7 @@
 //! The processes of the story: the service, Pillarbox, the projection. Each can be killed and started again.
 
 mod call;
+mod caretaker;
 
 use std::{
     fs::File,
@@ -20,6 +21,7 @@ use tokio::{
     time::timeout,
 };
 
+use self::caretaker::Caretaker;
 use crate::{Broker, Database};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,6 +38,7 @@ pub(crate) struct Stage {
     service: Option<Child>,
     relay: Option<Child>,
     projection: Option<Child>,
+    caretaker: Caretaker,
 }
 
 impl Stage {
@@ -43,6 +46,7 @@ impl Stage {
     pub(crate) fn new(database: &Database, broker: &Broker, pillarbox: &Path) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("user-cards-").tempdir()?;
         std::fs::write(folder.path().join("pillarbox.yaml"), CONFIGURATION)?;
+        let caretaker = Caretaker::start(folder.path())?;
         Ok(Self {
             database: database.clone(),
             broker: broker.clone(),
@@ -53,6 +57,7 @@ impl Stage {
             service: None,
             relay: None,
             projection: None,
+            caretaker,
         })
     }
 
@@ -89,6 +94,7 @@ impl Stage {
             .stdout(Stdio::piped())
             .stderr(self.log("service")?);
         let mut service = command.spawn().context("can't start the service")?;
+        self.caretaker.minds(&service)?;
         let stdout = service.stdout.take().context("the service has no stdout")?;
         let first = timeout(PATIENCE, BufReader::new(stdout).lines().next_line()).await;
         match first.context("the service does not start")?? {
@@ -104,7 +110,9 @@ impl Stage {
         let listen = format!("127.0.0.1:{}", self.relay_port);
         command.args(["run", "--listen", &listen]).stdout(Stdio::null());
         command.stderr(self.log("pillarbox")?);
-        self.relay = Some(command.spawn().context("can't start pillarbox")?);
+        let relay = command.spawn().context("can't start pillarbox")?;
+        self.caretaker.minds(&relay)?;
+        self.relay = Some(relay);
         Ok(())
     }
 
@@ -114,7 +122,9 @@ impl Stage {
             .arg("project")
             .stdout(Stdio::null())
             .stderr(self.log("projection")?);
-        self.projection = Some(command.spawn().context("can't start the projection")?);
+        let projection = command.spawn().context("can't start the projection")?;
+        self.caretaker.minds(&projection)?;
+        self.projection = Some(projection);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use self::verdict::{Books, Verdict};
 use crate::{Broker, Database, TOPIC, cards::Card, stage::Stage};
@@ -41,6 +42,9 @@ pub(crate) struct Arguments {
     /// End with the verdict, instead of running until interrupted
     #[arg(long)]
     once: bool,
+    /// End when whoever started this has ended
+    #[arg(long)]
+    until_stdin_ends: bool,
     /// Changes that are made while Pillarbox and the projection are killed
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     changes: u32,
@@ -54,7 +58,7 @@ pub(crate) async fn tell(arguments: Arguments) -> Result<ExitCode> {
     let mut stage = Stage::new(&arguments.database, &arguments.broker, &pillarbox)?;
     let told = tokio::select! {
         told = play(&mut stage, &arguments) => told,
-        _ = tokio::signal::ctrl_c() => {
+        () = ended(&arguments) => {
             stage.end().await?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -72,7 +76,7 @@ pub(crate) async fn tell(arguments: Arguments) -> Result<ExitCode> {
         println!("  cards       {}/cards", stage.service_url());
         println!("  Pillarbox   {}/", stage.relay_url());
         println!("  logs        {}", stage.folder().display());
-        tokio::signal::ctrl_c().await?;
+        ended(&arguments).await;
     }
     stage.end().await?;
     Ok(if kept {
@@ -80,6 +84,22 @@ pub(crate) async fn tell(arguments: Arguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Somebody interrupts it, or nobody is there any more.
+async fn ended(arguments: &Arguments) {
+    let (gone, stdin_ends) = oneshot::channel::<()>();
+    if arguments.until_stdin_ends {
+        // A thread of its own: the runtime would wait for its end.
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            gone.send(())
+        });
+    }
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        Ok(()) = stdin_ends => {}
+    }
 }
 
 async fn play(stage: &mut Stage, arguments: &Arguments) -> Result<Verdict> {

@@ -8,7 +8,8 @@ mod sqlite;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use pillarbox::Event;
+use pillarbox::{Event, pressure::Limit};
+use pillarbox_relay::{pressure::Class, route::Pattern};
 use serde::Serialize;
 
 use super::{arena::Arena, database::Database, events::Maker};
@@ -22,8 +23,9 @@ const TURN: u32 = 25;
 /// What writing an event costs the transaction that causes it
 ///
 /// The same business transaction, which changes one row, in turn: without an event, with a plain
-/// insert of the event's row, with the library's `enqueue`, and on PostgreSQL with the function
-/// `enqueue`. Durable commits, one writer, no relay. Says the ratios to the plain insert.
+/// insert of the event's row, with the library's `enqueue`, with `enqueue` while three classes of
+/// topics have limits that are far away, and on PostgreSQL with the function `enqueue`. Durable
+/// commits, one writer, no relay. Says the ratios to the plain insert.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -41,6 +43,7 @@ enum Way {
     NotAtAll,
     PlainInsert,
     Enqueue,
+    EnqueueLimited,
     Function,
 }
 
@@ -50,6 +53,7 @@ impl Way {
             Self::NotAtAll => "without an event",
             Self::PlainInsert => "with a plain insert",
             Self::Enqueue => "with enqueue",
+            Self::EnqueueLimited => "with enqueue and three classes",
             Self::Function => "with the SQL function",
         }
     }
@@ -89,6 +93,9 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     // The first turn prepares statements and fills caches.
     for turn in 0..=turns {
         for (way, times) in ways.iter().zip(&mut times) {
+            if *way == Way::EnqueueLimited {
+                limit(arena, &classes()?).await?;
+            }
             for _ in 0..TURN {
                 let event = maker.next();
                 let account = i64::try_from(event.id.as_u128() % ACCOUNTS.unsigned_abs() as u128)?;
@@ -97,6 +104,9 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
                 if turn > 0 {
                     times.push(began.elapsed());
                 }
+            }
+            if *way == Way::EnqueueLimited {
+                limit(arena, &[]).await?;
             }
         }
         bar.set_position(u64::from(turn));
@@ -114,6 +124,35 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     Ok(Answer::Yes)
 }
 
+/// The events' topic is of the last.
+fn classes() -> Result<Vec<Class>> {
+    let far = Limit {
+        soft: Some(1 << 40),
+        hard: Some(1 << 41),
+        ..Limit::default()
+    };
+    let class = |name: &str, topics: &[&str]| -> Result<Class> {
+        let topics = topics
+            .iter()
+            .map(|topic| Pattern::new(topic))
+            .collect::<Result<_, _>>()?;
+        Ok(Class {
+            name: name.to_owned(),
+            topics,
+            limit: far,
+        })
+    };
+    Ok(vec![
+        class("money", &["money.>"])?,
+        class("reports", &["report.*", "export.>"])?,
+        class("rest", &[])?,
+    ])
+}
+
+async fn limit(arena: &Arena, classes: &[Class]) -> Result<()> {
+    arena.store.gauge.set_classes(classes).await.map_err(store_error)
+}
+
 impl Shop {
     async fn open(arena: &Arena) -> Result<Self> {
         let options = &arena.database_options;
@@ -126,7 +165,7 @@ impl Shop {
     }
 
     fn ways(&self) -> Vec<Way> {
-        let mut ways = vec![Way::NotAtAll, Way::PlainInsert, Way::Enqueue];
+        let mut ways = vec![Way::NotAtAll, Way::PlainInsert, Way::Enqueue, Way::EnqueueLimited];
         if matches!(self, Self::Postgres(_)) {
             ways.push(Way::Function);
         }

@@ -5,11 +5,12 @@ mod inbox;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::output::{Answer, Context, open_store, store_error};
+use crate::output::{Answer, Context, open_store, store_error, tell};
 
 /// Make the outbox's tables, or bring them up to date
 ///
-/// In PostgreSQL also the function `pillarbox.enqueue`, for applications in any language.
+/// In PostgreSQL also the function `pillarbox.enqueue`, for applications in any language; a role
+/// without the right to the schema `pillarbox` does without, and is told what to ask for.
 /// Running it again changes nothing. Those who run their migrations themselves take the SQL. (For
 /// SQLite it makes a new outbox; only `migrate` itself brings one of version 2 up to date.)
 ///
@@ -62,8 +63,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     if versions {
         done.extend(open.versions.make_index().await.map_err(store_error)?);
     }
+    let missing = open.admin.missing().await.map_err(store_error)?;
+    for line in &missing {
+        tell(&format!("warning: {line}."));
+    }
     if context.json {
-        context.print_json(&json!({ "done": done }))?;
+        context.print_json(&json!({ "done": done, "missing": missing }))?;
     } else {
         for line in &done {
             context.print(line)?;

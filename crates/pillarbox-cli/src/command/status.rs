@@ -3,18 +3,23 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pillarbox_relay::store::admin::StoreStatus;
+use pillarbox_relay::{
+    pressure::{Level, Standing},
+    store::admin::StoreStatus,
+};
 
 use crate::output::{Answer, Context, open_store, span, store_error, table};
 
 /// Show how the outbox stands: what waits, what failed, what is dead, who relays
 ///
 /// Counting costs what is unsettled, not what was ever delivered. Exits 2 when the database can't
-/// be asked.
+/// be asked. Where `outbox.backpressure` limits what may wait, also how each class stands, and
+/// whether its producers are slowed or refused now.
 ///
 ///   pillarbox status
 ///   pillarbox status --watch
 ///   pillarbox status --json | jq .pending
+///   pillarbox status --json | jq '.pressure[] | select(.producers != "free")'
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -81,6 +86,10 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
     }
     let mut text = counts.trim_fmt();
     text.push_str("\n\n");
+    if !status.pressure.is_empty() {
+        text.push_str(&classes(&status.pressure, context));
+        text.push_str("\n\n");
+    }
     if status.relays.is_empty() {
         text.push_str(&context.bad("No relay is running: start one with `pillarbox run`."));
         return text;
@@ -96,4 +105,28 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
     }
     text.push_str(&relays.trim_fmt());
     text
+}
+
+/// Whether producers feel what waits.
+fn classes(pressure: &[Standing], context: &Context) -> String {
+    let mut classes = table(&["CLASS", "PENDING", "SOFT", "HARD", "OLDEST", "PRODUCERS"]);
+    for class in pressure {
+        let limit = |limit: Option<u64>| limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string());
+        let seconds = span(class.retry_after.unwrap_or_default());
+        let millis = class.delay.unwrap_or_default().as_millis();
+        let producers = match class.producers {
+            Level::Free => "free".to_owned(),
+            Level::Slowed => context.bad(&format!("slowed by {millis} ms")),
+            Level::Refused => context.bad(&format!("refused, may try again in {seconds}")),
+        };
+        classes.add_row([
+            class.class.clone(),
+            class.pending.to_string(),
+            limit(class.soft),
+            limit(class.hard),
+            class.oldest_age.map_or_else(|| "-".to_owned(), span),
+            producers,
+        ]);
+    }
+    classes.trim_fmt()
 }

@@ -1,82 +1,54 @@
-//! A listener that serves so many connections at once; the next ones wait their turn.
+//! So many connections at once; the next ones wait their turn. One on which nobody asks anything gives its place up.
 
-use std::{
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, serve::Listener};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
 };
-
-use axum::serve::Listener;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_util::sync::CancellationToken;
 
-pub(super) struct Limited {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
+const CONNECTIONS_MAX: usize = 512;
+/// For a request's head, and for the wait between two requests. Without it, clients that say nothing would keep everybody
+/// else out, and with them whoever asks whether this relay lives.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Until `stop`; then requests that have begun are answered.
+pub(super) async fn serve(mut listener: TcpListener, router: Router, stop: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let open = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    loop {
+        let (stream, place) = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = accept(&mut listener, &places) => accepted,
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::trace!(%error, "a connection broke off");
+            }
+            drop(place);
+        });
+    }
+    open.shutdown().await;
 }
 
-impl Limited {
-    pub(super) fn new(listener: TcpListener, connections_max: usize) -> Self {
-        Self {
-            listener,
-            places: Arc::new(Semaphore::new(connections_max)),
-        }
-    }
-}
-
-/// A connection that gives its place back when it is dropped.
-pub(super) struct Connection {
-    stream: TcpStream,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl Listener for Limited {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // The semaphore is never closed, so there always is a place in the end.
-        let place = self.places.clone().acquire_owned().await.ok();
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        (
-            Connection {
-                stream,
-                _place: place,
-            },
-            address,
-        )
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+/// The semaphore is never closed, so there always is a place in the end.
+async fn accept(
+    listener: &mut TcpListener,
+    places: &Arc<Semaphore>,
+) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    let place = places.clone().acquire_owned().await.ok();
+    let (stream, _) = Listener::accept(listener).await;
+    (stream, place)
 }

@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 
 use super::{Api, problem::Problem};
 
-/// Bodies in memory at once; others wait.
+/// Large bodies in memory at once, and writers at the database; others wait.
 pub(super) const WRITERS_MAX: usize = 8;
+/// Smaller bodies are read without waiting: whoever sends slowly keeps no writer of an event or two from writing.
+const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What an event may have beside its payload.
 const EVENT_OVERHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -29,14 +31,20 @@ pub(super) async fn write(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (head, body) = request.into_parts();
     let form = Form::of(&head.headers)?;
-    // The semaphore is never closed.
-    let _place = api.writers.acquire().await;
     let bytes_max = BODY_BYTES_MAX.max(
         api.limits
             .payload_bytes_max
             .saturating_add(EVENT_OVERHEAD_BYTES_MAX),
     );
-    let body = tokio::time::timeout(BODY_TIME_MAX, whole(body, &head.headers, bytes_max))
+    let length = length(&head.headers);
+    // The semaphores are never closed.
+    let large = length.is_none_or(|length| length > SMALL_BODY_BYTES_MAX);
+    let _place = if large {
+        Some(api.large_bodies.acquire().await)
+    } else {
+        None
+    };
+    let body = tokio::time::timeout(BODY_TIME_MAX, whole(body, length, bytes_max))
         .await
         .map_err(|_| {
             Problem::new(
@@ -45,6 +53,7 @@ pub(super) async fn write(
             )
         })??;
     let events = form.read(&body)?;
+    let _writer = api.writers.acquire().await;
     let results = api
         .admin
         .enqueue(&api.limits, &events)
@@ -74,15 +83,16 @@ pub(super) async fn write(
     ))
 }
 
-async fn whole(body: Body, headers: &HeaderMap, bytes_max: usize) -> Result<Bytes, Problem> {
+fn length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+async fn whole(body: Body, length: Option<usize>, bytes_max: usize) -> Result<Bytes, Problem> {
     let too_large = || {
         let text = format!("the body has more than {bytes_max} bytes: send the events in parts");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
-    let length = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: usize| length > bytes_max) {
+    if length.is_some_and(|length| length > bytes_max) {
         return Err(too_large());
     }
     to_bytes(body, bytes_max).await.map_err(|error| {

@@ -1,5 +1,6 @@
 //! The commands of the real binary, as a person or a script uses them.
 
+mod accounts;
 mod bench;
 mod catalog;
 mod check;
@@ -7,8 +8,10 @@ mod dead_http;
 mod dead_terminal;
 mod events;
 mod events_http;
+mod http_crowd;
 mod http_fuzz;
 mod inbox;
+mod migrate;
 mod relay;
 mod settings;
 mod streams;
@@ -95,8 +98,11 @@ struct Running {
 
 impl Running {
     fn start(folder: &Path, args: &[&str]) -> Self {
-        let mut child = pillarbox(folder)
-            .args(args)
+        Self::spawn(pillarbox(folder).args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

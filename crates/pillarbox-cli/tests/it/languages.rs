@@ -13,7 +13,7 @@ use std::{
 use pillarbox_testkit::servers;
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     process::Command,
 };
@@ -45,20 +45,44 @@ fn told(output: &Output) -> String {
     said
 }
 
+/// Starts a story that goes on, and kills it when all of it runs: what it started must end too.
+async fn nothing_outlives(story: &mut Command, database: &str) {
+    let mut story = story
+        .env("PILLARBOX_OUTBOX__DATABASE__URL", database)
+        .env_remove("PILLARBOX_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(story.stdout.take().unwrap()).lines();
+    let runs = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.starts_with("The service: ") {
+                return;
+            }
+        }
+        panic!("the story ended");
+    };
+    tokio::time::timeout(PATIENCE, runs).await.unwrap();
+    let others = "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'test'";
+    let database = format!("{database}?application_name=test");
+    assert!(number(&database, others).await >= 2, "the service and the relay");
+    story.kill().await.unwrap();
+    let ended = async {
+        while number(&database, others).await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.unwrap();
+}
+
 async fn number(database: &str, sql: &str) -> i64 {
     let pool = PgPool::connect(database).await.unwrap();
     sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
         .fetch_one(&pool)
         .await
         .unwrap()
-}
-
-async fn execute(database: &str, sql: &str) {
-    let pool = PgPool::connect(database).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
-        .execute(&pool)
-        .await
-        .unwrap();
 }
 
 async fn migrate(database: &str) {
@@ -120,27 +144,88 @@ impl<'a> Service<'a> {
         (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
     }
 
-    /// What a busy relay would have written: no event more. The service passes it on, writes nothing, and works again after.
-    async fn feels_the_pressure(&self, path: &str, headers: &str, body: &str) {
-        let busy = "insert into outbox_events_pressure (place, class, topics, hard, max_delay_ms) values (0, 'all', '', 0, 0)";
-        execute(self.database, busy).await;
-        let (status, answer) = self.post(path, headers, body).await;
-        assert_eq!(status, 429, "{answer}");
-        // As nobody has measured how fast it drains.
-        assert!(
-            answer.to_lowercase().contains("\r\nretry-after: 5\r\n"),
-            "{answer}"
+    /// Sends requests while the relay does not move, until one is refused; and goes on when the relay does. How many were taken.
+    async fn feels_the_pressure(&self, path: &str, headers: &str, body: &str) -> i64 {
+        let relay = Relay::start(self.database).await;
+        servers::signal("STOP", &[relay.process.id().unwrap()]).unwrap();
+        let mut taken = 0;
+        let refused = loop {
+            let (status, answer) = self.post(path, headers, body).await;
+            if status == 429 {
+                break answer.to_lowercase();
+            }
+            assert_eq!(status, 201, "{answer}");
+            taken += 1;
+            assert!(taken <= HARD, "more wait than may");
+        };
+        // PostgreSQL can't tell a seq that was never taken from the first.
+        assert!(taken >= HARD - 1, "{taken}: {refused}");
+        let seconds = refused
+            .lines()
+            .find_map(|line| line.strip_prefix("retry-after: "));
+        let seconds: u64 = seconds.and_then(|seconds| seconds.trim().parse().ok()).unwrap();
+        assert!((1..=60).contains(&seconds), "{refused}");
+        let written = "select count(*) from outbox_events where status = 'pending'";
+        assert_eq!(number(self.database, written).await, taken, "{refused}");
+
+        servers::signal("CONT", &[relay.process.id().unwrap()]).unwrap();
+        let delivered = async {
+            while number(self.database, written).await > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            // The relay's next figures say so.
+            loop {
+                let (status, answer) = self.post(path, headers, body).await;
+                if status == 201 {
+                    return;
+                }
+                assert_eq!(status, 429, "{answer}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, delivered).await.unwrap();
+        taken + 1
+    }
+}
+
+/// So many events may wait.
+const HARD: i64 = 5;
+
+/// A relay that limits what may wait, and delivers to nobody.
+struct Relay {
+    process: tokio::process::Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Relay {
+    /// Waits until producers can see its figures.
+    async fn start(database: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "outbox:\n  sinks: {{ out: {{ url: \"null:\" }} }}\n  backpressure: {{ classes: [{{ name: all, hard: {HARD} }}] }}\n"
         );
-        assert_eq!(
-            number(self.database, "select count(*) from outbox_events").await,
-            0
-        );
-        execute(self.database, "delete from outbox_events_pressure").await;
-        let (status, answer) = self.post(path, headers, body).await;
-        assert_eq!(status, 201, "{answer}");
-        assert_eq!(
-            number(self.database, "select count(*) from outbox_events").await,
-            1
-        );
+        std::fs::write(folder.path().join("pillarbox.yaml"), config).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_pillarbox"))
+            .args(["run", "--no-http"])
+            .current_dir(folder.path())
+            .env("PILLARBOX_OUTBOX__DATABASE__URL", database)
+            .env_remove("PILLARBOX_CONFIG")
+            .env_remove("PILLARBOX_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let figures = async {
+            let sql = "select count(*) from outbox_events_pressure where isfinite(measured_at)";
+            while number(database, sql).await == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, figures).await.unwrap();
+        Self {
+            process,
+            _folder: folder,
+        }
     }
 }

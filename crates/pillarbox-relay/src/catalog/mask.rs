@@ -1,4 +1,5 @@
-//! What a payload looks like, without saying what it says: its structure and its keys, and none of its values.
+//! What a payload looks like, without saying what it says: its structure and the names in it, and none of its values. A key
+//! that is no name (an address, a number, a token: `{"ada@example.com": 5}`) is a value too.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +7,10 @@ const DEPTH_MAX: usize = 8;
 /// Of a list; the others mostly look the same.
 const ITEMS_MAX: usize = 2;
 const KEYS_MAX: usize = 50;
-const KEY_CHARS_MAX: usize = 80;
+const NAME_CHARS_MAX: usize = 40;
+const DIGITS_MAX: usize = 4;
+/// Stands for keys that are values.
+const KEY: &str = "<key>";
 /// Stands for what was left out.
 const MORE: &str = "…";
 
@@ -36,11 +40,11 @@ fn mask(value: Value, depth: usize) -> Value {
         }
         Value::Object(fields) => {
             let more = fields.len() > KEYS_MAX;
-            let shown = fields
-                .into_iter()
-                .take(KEYS_MAX)
-                .map(|(key, value)| (shortened(key), mask(value, depth - 1)));
-            let mut shown: Map<String, Value> = shown.collect();
+            let mut shown = Map::new();
+            for (key, value) in fields.into_iter().take(KEYS_MAX) {
+                let key = if is_name(&key) { key } else { KEY.to_owned() };
+                shown.entry(key).or_insert_with(|| mask(value, depth - 1));
+            }
             if more {
                 shown.insert(MORE.to_owned(), json!(MORE));
             }
@@ -49,11 +53,17 @@ fn mask(value: Value, depth: usize) -> Value {
     }
 }
 
-fn shortened(key: String) -> String {
-    match key.char_indices().nth(KEY_CHARS_MAX) {
-        Some((end, _)) => format!("{}{MORE}", &key[..end]),
-        None => key,
-    }
+/// Whether a programmer would call a field so: a word or several, with one short number at most.
+fn is_name(key: &str) -> bool {
+    let first = |c: char| c.is_alphabetic() || "_$@".contains(c);
+    let inner = |c: char| c.is_alphanumeric() || "_$-.:".contains(c);
+    let is_digit = |c: char| c.is_ascii_digit();
+    let numbers = key.split(|c| !is_digit(c)).filter(|run| !run.is_empty());
+    key.starts_with(first)
+        && key.chars().skip(1).all(inner)
+        && key.chars().count() <= NAME_CHARS_MAX
+        && numbers.clone().count() <= 1
+        && numbers.map(str::len).sum::<usize>() <= DIGITS_MAX
 }
 
 #[cfg(test)]
@@ -63,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structure_and_keys_stay_and_no_value_does() {
+    fn structure_and_names_stay_and_no_value_does() {
         let payload =
             br#"{"name":"Ada","age":36,"ok":false,"none":null,"tags":["a","b","c"],"at":{"x":1.5,"y":[]}}"#;
         assert_eq!(
@@ -80,10 +90,44 @@ mod tests {
             masked(deep.as_bytes()).unwrap().to_string(),
             "[[[[[[[[\"…\"]]]]]]]]"
         );
-        let wide: Map<String, Value> = (0..200).map(|n| (format!("{n:0100}"), json!(n))).collect();
+        let wide: Map<String, Value> = (0..200).map(|n| (format!("field_{n}"), json!(n))).collect();
         let wide = masked(Value::Object(wide).to_string().as_bytes()).unwrap();
-        assert!(wide.as_object().unwrap().len() <= KEYS_MAX + 1);
-        assert!(wide.to_string().len() < 100 * KEYS_MAX);
+        assert_eq!(wide.as_object().unwrap().len(), KEYS_MAX + 1);
+    }
+
+    #[test]
+    fn a_key_that_is_a_value_is_masked_too() {
+        for name in [
+            "id",
+            "order_id",
+            "line1",
+            "iso3166",
+            "sha256-sum",
+            "$schema",
+            "@type",
+            "xsi:type",
+            "größe",
+        ] {
+            assert!(is_name(name), "{name}");
+        }
+        for value in [
+            "",
+            "ada@example.com",
+            "Ada Lovelace",
+            "+49 170 1234567",
+            "4111111111111111",
+            "c0ffee00-e29b-41d4-a716-446655440000",
+            "sk_live_51H8abcdefGHIJKL",
+            "o-123456",
+            "a\u{1b}[31m",
+            &"x".repeat(41),
+        ] {
+            assert!(!is_name(value), "{value}");
+        }
+        assert_eq!(
+            masked(br#"{"balances":{"ada@example.com":{"cents":5},"bob@example.com":{"cents":7}}}"#).unwrap(),
+            json!({"balances": {"<key>": {"cents": 0}}})
+        );
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use super::{StoreError, StoreErrorKind};
 use crate::{
     catalog::Look,
     event::{Seq, StoredEvent},
+    pressure::Standing,
 };
 
 /// How an outbox stands. Counting costs what is unsettled, not what was ever delivered.
@@ -29,6 +30,8 @@ pub struct StoreStatus {
     pub oldest_age: Option<Duration>,
     pub lanes_held: u16,
     pub relays: Vec<RelayStatus>,
+    /// The classes of topics whose producers may be slowed or refused; none where nothing is limited.
+    pub pressure: Vec<Standing>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,6 +63,12 @@ pub trait Admin: Send + Sync + 'static {
 
     /// Makes the outbox or brings it up to date; running it again changes nothing. Says what it did, a line each.
     async fn migrate(&self) -> Result<Vec<String>, StoreError>;
+
+    /// What a migration had to leave out because its role lacks a right, and what to ask for: a sentence each. The relay works
+    /// without it.
+    async fn missing(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
 
     async fn status(&self) -> Result<StoreStatus, StoreError>;
 
@@ -94,7 +103,10 @@ pub enum AdminEnqueueError {
     Store(#[from] StoreError),
 }
 
-fn seconds<S: serde::Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn seconds<S: serde::Serializer>(
+    age: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     age.map(|age| age.as_secs_f64()).serialize(serializer)
 }
 

@@ -123,7 +123,7 @@ impl MemoryTransaction {
         let now = Timestamp::now();
         for (index, event) in events.iter().enumerate() {
             limits
-                .check(event, now)
+                .check_new(event, now)
                 .map_err(|problem| EnqueueError::Refused { index, problem })?;
         }
         let write = |event: &Event| match self.enqueue(event.clone()) {

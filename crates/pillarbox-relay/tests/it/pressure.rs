@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, pressure::Limit};
 use pillarbox_relay::{
     Settlement,
     connect::{self, DatabaseOptions, OpenStore},
-    pressure::{Class, Keeper},
+    pressure::{Class, Figures, Keeper, Level, Standing},
     route::Pattern,
     store::{PageLimit, admin::AdminEnqueueError},
 };
@@ -16,6 +17,8 @@ use uuid::Uuid;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const HARD: u64 = 10;
+/// What a producer waits half way; in SQLite none does.
+const DELAY: Option<Duration> = Some(Duration::from_millis(50));
 
 struct Place(OpenStore);
 
@@ -61,6 +64,16 @@ impl Place {
 
     async fn pending(&self) -> u64 {
         self.0.admin.status().await.unwrap().pending
+    }
+
+    /// What people are told of a class.
+    async fn told(&self, class: &str) -> Option<Standing> {
+        let status = self.0.admin.status().await.unwrap();
+        status.pressure.into_iter().find(|told| told.class == class)
+    }
+
+    async fn standing(&self, class: &str) -> Standing {
+        self.told(class).await.expect("the class is told of")
     }
 
     fn keep(&self) -> CancellationToken {
@@ -146,7 +159,21 @@ async fn too_much_is_refused_whole(place: &Place) {
     assert_eq!(place.pending().await, before, "all or none");
     assert!(!place.is_refused(&["money.a"]).await, "never refused");
     assert!(!place.is_refused(&["other"]).await, "of no class");
+    let bulk = place.standing("bulk").await;
+    assert_eq!(
+        (bulk.producers, bulk.soft, bulk.hard),
+        (Level::Refused, None, Some(HARD))
+    );
+    assert!(bulk.pending >= HARD && bulk.retry_after.is_some(), "{bulk:?}");
+    let money = place.standing("money").await;
+    assert_eq!(
+        (money.producers, money.hard, money.retry_after),
+        (Level::Free, None, None)
+    );
+    place.0.gauge.set_classes(&classes()[..1]).await.unwrap();
+    assert_eq!(place.told("money").await, None);
     place.0.gauge.set_classes(&[]).await.unwrap();
+    assert_eq!(place.0.admin.status().await.unwrap().pressure, []);
     for _ in 0..2 * HARD {
         assert!(!place.is_refused(&["bulk.a"]).await, "configured away");
     }
@@ -156,17 +183,31 @@ async fn the_relays_word_frees_again(place: &Place) {
     place.deliver().await;
     let stop = place.keep();
     place.until_taken("bulk.a").await;
-    while !place.is_refused(&["bulk.a"]).await {}
     // The relay counts the same, and as long as nothing is delivered nothing changes.
     let figures = async {
-        while place.0.gauge.glance(HARD).await.unwrap().age.is_none() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        // An age is known from counting alone, and that begins when as much waits as may.
+        while place
+            .told("bulk")
+            .await
+            .is_none_or(|bulk| bulk.oldest_age.is_none())
+        {
+            place.is_refused(&["bulk.a"]).await;
         }
     };
     tokio::time::timeout(DEADLINE, figures).await.unwrap();
     assert!(place.is_refused(&["bulk.a"]).await);
+    let bulk = place.standing("bulk").await;
+    assert!(
+        bulk.producers == Level::Refused && bulk.pending >= HARD,
+        "{bulk:?}"
+    );
     place.deliver().await;
     place.until_taken("bulk.a").await;
+    let bulk = place.standing("bulk").await;
+    assert!(
+        bulk.producers == Level::Free && bulk.pending < HARD && bulk.retry_after.is_none(),
+        "{bulk:?}"
+    );
     // What others write is not held against a class for longer than until the relay looks.
     for _ in 0..3 * HARD {
         assert!(!place.is_refused(&["money.a"]).await);
@@ -175,9 +216,48 @@ async fn the_relays_word_frees_again(place: &Place) {
     stop.cancel();
 }
 
-async fn all(url: &str) {
+/// Half way between the limits.
+async fn people_are_told_who_is_slowed(place: &Place, delay: Option<Duration>) {
+    place.deliver().await;
+    let limit = Limit {
+        soft: Some(10),
+        hard: Some(1_010),
+        max_delay: Duration::from_millis(100),
+    };
+    let slow = Class {
+        name: "slow".into(),
+        topics: Vec::new(),
+        limit,
+    };
+    place.0.gauge.set_classes(&[slow]).await.unwrap();
+    let figures = Figures {
+        at: place.0.gauge.glance(1).await.unwrap().at,
+        drained: 100.0,
+        classes: vec![(510, Some(Timestamp::now() - Duration::from_secs(90)))],
+    };
+    let noted = async {
+        loop {
+            place.0.gauge.note(&figures).await.unwrap();
+            let slow = place.standing("slow").await;
+            // A database without a sequence does not rely on them for long.
+            if slow.pending > 0 {
+                return slow;
+            }
+        }
+    };
+    let slow = tokio::time::timeout(DEADLINE, noted).await.unwrap();
+    let level = delay.map_or(Level::Free, |_| Level::Slowed);
+    assert_eq!((slow.producers, slow.pending, slow.delay), (level, 510, delay));
+    assert_eq!((slow.soft, slow.hard), (Some(10), Some(1_010)));
+    let age = slow.oldest_age.unwrap();
+    assert!((90..90 + DEADLINE.as_secs()).contains(&age.as_secs()), "{age:?}");
+    place.0.gauge.set_classes(&[]).await.unwrap();
+}
+
+async fn all(url: &str, delay: Option<Duration>) {
     let place = Arc::new(Place::new(url).await);
     too_much_is_refused_whole(&place).await;
+    people_are_told_who_is_slowed(&place, delay).await;
     the_relays_word_frees_again(&place).await;
 }
 
@@ -186,13 +266,17 @@ async fn postgres_producers_feel_the_pressure() {
     let Some(server) = servers::postgres().await else {
         return;
     };
-    all(&server.database().await).await;
+    all(&server.database().await, DELAY).await;
 }
 
 #[tokio::test]
 async fn sqlite_producers_feel_the_pressure() {
     let folder = tempfile::tempdir().unwrap();
-    all(&format!("sqlite:{}", folder.path().join("outbox.db").display())).await;
+    all(
+        &format!("sqlite:{}", folder.path().join("outbox.db").display()),
+        None,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -200,5 +284,5 @@ async fn mongodb_producers_feel_the_pressure() {
     let Some(server) = servers::mongo().await else {
         return;
     };
-    all(&server.database()).await;
+    all(&server.database(), DELAY).await;
 }

@@ -1,5 +1,7 @@
 //! MongoDB as a replica set, of one member unless asked otherwise, with test commands on (`failCommand`).
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +11,20 @@ use anyhow::{Context, Result};
 use mongodb::{
     Client,
     bson::{Bson, Document, doc},
+    error::ErrorKind,
     options::{ClientOptions, ServerAddress},
 };
+
+use tempfile::TempDir;
 
 use super::found;
 use super::postgres::blocking;
 use super::service::{Service, freeze, on_a_free_port, signal};
 
 const SET: &str = "rs0";
+const KEY: &str = "key";
+const ROOTS_PASSWORD: &str = "roots-own";
+const UNAUTHORIZED: i32 = 13;
 /// How long an election may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,6 +36,8 @@ pub struct MongoOptions {
     pub arguments: Vec<String>,
     /// Of each member, for its cache.
     pub cache_gigabytes: f64,
+    /// Whoever has no account may do nothing (of a replica set only). The addresses have that of `root`, who may do everything.
+    pub accounts: bool,
 }
 
 impl Default for MongoOptions {
@@ -36,6 +46,7 @@ impl Default for MongoOptions {
             members: 1,
             arguments: Vec::new(),
             cache_gigabytes: 0.25,
+            accounts: false,
         }
     }
 }
@@ -45,6 +56,8 @@ pub struct Mongo {
     members: Vec<Arc<Mutex<Member>>>,
     ports: Vec<u16>,
     replica_set: bool,
+    /// By which the members know each other, where there are accounts.
+    key: Option<TempDir>,
     databases: AtomicU32,
 }
 
@@ -69,6 +82,12 @@ impl Mongo {
         if replica_set {
             arguments.push(format!("--replSet={SET}"));
         }
+        let key = options
+            .accounts
+            .then(|| key().expect("a key for the replica set"));
+        if let Some(key) = &key {
+            arguments.push(format!("--keyFile={}", key.path().join(KEY).display()));
+        }
         let members = blocking(move || {
             (0..options.members.max(1))
                 .map(|_| Member::create(&binary, &arguments))
@@ -82,10 +101,14 @@ impl Mongo {
                 .map(|member| Arc::new(Mutex::new(member)))
                 .collect(),
             replica_set,
+            key,
             databases: AtomicU32::new(0),
         };
         if replica_set {
             set.initiate().await;
+        }
+        if options.accounts {
+            set.make_root().await;
         }
         Some(set)
     }
@@ -97,17 +120,29 @@ impl Mongo {
     }
 
     pub fn url_of(&self, database: &str) -> String {
+        match self.key {
+            Some(_) => self.url_as("root", ROOTS_PASSWORD, database),
+            None => self.url("", database, ""),
+        }
+    }
+
+    /// With somebody's name and password, as they stand in an address.
+    pub fn url_as(&self, user: &str, password: &str, database: &str) -> String {
+        self.url(&format!("{user}:{password}@"), database, "&authSource=admin")
+    }
+
+    fn url(&self, user: &str, database: &str, more: &str) -> String {
         let hosts: Vec<_> = self
             .ports
             .iter()
             .map(|port| format!("127.0.0.1:{port}"))
             .collect();
         let set = if self.replica_set {
-            format!("?replicaSet={SET}")
+            format!("?replicaSet={SET}{more}")
         } else {
             String::new()
         };
-        format!("mongodb://{}/{database}{set}", hosts.join(","))
+        format!("mongodb://{user}{}/{database}{set}", hosts.join(","))
     }
 
     pub fn ports(&self) -> &[u16] {
@@ -187,6 +222,14 @@ impl Mongo {
         self.primary().await;
     }
 
+    /// As long as there is no account, whoever comes from this machine may make the first.
+    async fn make_root(&self) {
+        let root = doc! { "createUser": "root", "pwd": ROOTS_PASSWORD, "roles": ["root"] };
+        let primary = self.direct(self.primary().await);
+        let made = primary.database("admin").run_command(root).await;
+        made.expect("an account for root");
+    }
+
     async fn with(&self, member: usize, act: impl FnOnce(&mut Member) -> Result<()> + Send + 'static) {
         let member = Arc::clone(&self.members[member]);
         blocking(move || act(&mut member.lock().unwrap_or_else(PoisonError::into_inner))).await;
@@ -228,6 +271,15 @@ impl Member {
     }
 }
 
+/// In a folder of its own: what others may read, mongod refuses.
+fn key() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join(KEY);
+    std::fs::write(&path, "a key that only these members know")?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    Ok(folder)
+}
+
 /// The server answers and is ours: a stranger may have taken the port first.
 async fn is_there(port: u16, folder: &str) -> bool {
     let admin = direct(port).database("admin");
@@ -238,7 +290,9 @@ async fn is_there(port: u16, folder: &str) -> bool {
             .and_then(|parsed| parsed.get_document("storage"))
             .and_then(|storage| storage.get_str("dbPath"))
             .is_ok_and(|path| path == folder),
-        _ => false,
+        // It has accounts, and tells nothing before there is one.
+        Ok(Err(error)) => matches!(&*error.kind, ErrorKind::Command(refusal) if refusal.code == UNAUTHORIZED),
+        Err(_) => false,
     }
 }
 

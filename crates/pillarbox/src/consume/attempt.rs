@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     Options,
-    handler::{Context, Handler, told},
+    handler::{Context, Handler, HandlerError, told},
     keys::Failure,
     letter::{Cause, Letter},
     message::Message,
@@ -103,8 +103,11 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
         match &job.received {
             Ok(received) => {
-                let attempt = failure.map_or(1, |failure| failure.attempts + 1);
-                self.apply(job, received, attempt).await
+                let attempt = failure.as_ref().map_or(1, |failure| failure.attempts + 1);
+                match self.apply(job, received, attempt).await {
+                    Ok(outcome) => outcome,
+                    Err(error) => self.judge(error, failure.is_some()).await,
+                }
             }
             Err(why) => Outcome::Failed {
                 error: why.clone(),
@@ -113,11 +116,12 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
     }
 
-    async fn apply(&self, job: &Job, received: &Received, attempt: u32) -> Outcome {
+    /// An error is the handler's, or its commit's.
+    async fn apply(&self, job: &Job, received: &Received, attempt: u32) -> Result<Outcome, HandlerError> {
         let mut tx = match self.opened(received).await {
             Ok(Some(tx)) => tx,
-            Ok(None) => return Outcome::Before,
-            Err(outcome) => return outcome,
+            Ok(None) => return Ok(Outcome::Before),
+            Err(outcome) => return Ok(outcome),
         };
         let context = self.context(job, received, attempt);
         let handling = self
@@ -126,14 +130,27 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             .instrument(span(&context));
         match timeout(self.options.handler_timeout, handling).await {
             Ok(Ok(())) => self.commit(tx, job).await,
-            Ok(Err(error)) => excuse::<D>(&*error.cause).unwrap_or_else(|| Outcome::Failed {
-                error: told(&*error.cause),
-                reject: error.reject,
-            }),
+            Ok(Err(error)) => Err(error),
             Err(_) => {
                 drop(tx);
-                self.outlived().await
+                Ok(self.outlived().await)
             }
+        }
+    }
+
+    /// What a handler's error means. One that sounds as if the database were away says so only when it is: it may as well
+    /// come from a statement that took too long, or from another database. The first time nobody is blamed for it, as the
+    /// database may have been away and be back.
+    async fn judge(&self, error: HandlerError, failed_before: bool) -> Outcome {
+        let HandlerError { reject, cause } = error;
+        let error = told(&*cause);
+        match excuse::<D>(&*cause) {
+            None => Outcome::Failed { error, reject },
+            Some(Outcome::Away { error }) if self.answers().await => match failed_before {
+                true => Outcome::Failed { error, reject },
+                false => Outcome::Conflict { error },
+            },
+            Some(excuse) => excuse,
         }
     }
 
@@ -182,7 +199,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     }
 
     /// A commit of which nothing is heard is in doubt: the next attempt finds out.
-    async fn commit(&self, mut tx: D::Transaction, job: &Job) -> Outcome {
+    async fn commit(&self, mut tx: D::Transaction, job: &Job) -> Result<Outcome, HandlerError> {
         let committing = async {
             if let Some(id) = job.id().filter(|_| job.begun.load(Ordering::SeqCst)) {
                 tx.ended(&self.inbox, &self.group, id).await?;
@@ -192,28 +209,33 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         match timeout(DATABASE_PATIENCE, committing).await {
             Ok(Ok(())) => {
                 job.begun.store(false, Ordering::SeqCst);
-                Outcome::Done
+                Ok(Outcome::Done)
             }
-            Ok(Err(error)) => excuse::<D>(&error).unwrap_or_else(|| Outcome::Failed {
-                // A constraint that is looked at late.
-                error: told(&error),
-                reject: false,
-            }),
-            Err(_) => Outcome::Away {
+            // A constraint that is looked at late, for instance.
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Ok(Outcome::Away {
                 error: "the database did not answer the commit".to_owned(),
-            },
+            }),
         }
     }
 
     /// A handler may have outlived its time because the database does not answer.
     async fn outlived(&self) -> Outcome {
         let error = format!("the handler took longer than {:?}", self.options.handler_timeout);
-        match timeout(DATABASE_PATIENCE, self.database.check(&self.inbox)).await {
-            Ok(Ok(())) => Outcome::Failed { error, reject: false },
-            _ => Outcome::Away {
+        match self.answers().await {
+            true => Outcome::Failed { error, reject: false },
+            false => Outcome::Away {
                 error: format!("{error}, and the database does not answer"),
             },
         }
+    }
+
+    /// Whether the database is there.
+    async fn answers(&self) -> bool {
+        matches!(
+            timeout(DATABASE_PATIENCE, self.database.check(&self.inbox)).await,
+            Ok(Ok(()))
+        )
     }
 
     /// To the dead letters, durably, and then into the inbox: so it is never applied after all.
@@ -234,7 +256,13 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             return Outcome::Done;
         };
         match self.opened(received).await {
-            Ok(Some(tx)) => self.commit(tx, job).await,
+            Ok(Some(tx)) => match self.commit(tx, job).await {
+                Ok(outcome) => outcome,
+                // Whatever it is, the letter is there.
+                Err(error) => excuse::<D>(&*error.cause).unwrap_or_else(|| Outcome::Away {
+                    error: told(&*error.cause),
+                }),
+            },
             Ok(None) => Outcome::Done,
             Err(outcome) => outcome,
         }

@@ -14,7 +14,7 @@ use std::{collections::HashSet, time::Duration};
 
 use uuid::Uuid;
 
-use self::columns::Columns;
+use self::columns::{Columns, Row};
 use super::{DatabaseError, EnqueueError, Enqueued, Outbox};
 use crate::{event::Event, pressure::Pressure, table::Tables};
 
@@ -28,9 +28,27 @@ pub fn channel(tables: &Tables) -> String {
 
 /// A library's open transaction.
 trait Carrier: Send {
-    /// Runs a statement that takes one array of texts.
-    fn ask(&mut self, sql: &str, texts: &[&str])
-    -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
+    /// Runs `pressure.sql`.
+    fn ask(
+        &mut self,
+        sql: &str,
+        topics: &[&str],
+    ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
+
+    /// Runs `lock_keys.sql`.
+    fn lock(
+        &mut self,
+        sql: &str,
+        keys: &[&str],
+        topics: &[&str],
+    ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
+
+    /// Runs `insert_one.sql`.
+    fn write_one(
+        &mut self,
+        sql: &str,
+        row: &Row<'_>,
+    ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 
     /// Runs `insert.sql`.
     fn write(
@@ -66,18 +84,61 @@ async fn insert(
     outbox: &Outbox,
     events: &[Event],
 ) -> Result<Vec<Enqueued>, EnqueueError> {
-    if outbox.keys_are_serialised() {
-        let sql = outbox.tables().render(include_str!("postgres/lock_keys.sql"));
-        let keys: Vec<&str> = events.iter().map(Event::key).collect();
-        tx.ask(&sql, &keys)
-            .await
-            .map_err(|failure| failure.explain(outbox, events))?;
-    }
-    let sql = outbox.tables().render(include_str!("postgres/insert.sql"));
-    // All topics are judged with the first events, so that a refusal leaves nothing behind.
+    // All topics are judged before the first event is written, so that a refusal leaves nothing behind.
     let mut topics: Vec<&str> = events.iter().map(|event| event.topic.as_str()).collect();
     topics.sort_unstable();
     topics.dedup();
+    if outbox.keys_are_serialised() {
+        lock_keys(tx, outbox, events, &topics).await?;
+        topics.clear();
+    }
+    if let [event] = events
+        && write_one(tx, outbox, event, &topics).await?
+    {
+        return Ok(vec![Enqueued::New]);
+    }
+    write(tx, outbox, events, topics).await
+}
+
+/// And minds the pressure, which must not be done with the locks in hand.
+async fn lock_keys(
+    tx: &mut impl Carrier,
+    outbox: &Outbox,
+    events: &[Event],
+    topics: &[&str],
+) -> Result<(), EnqueueError> {
+    let sql = outbox.tables().render(include_str!("postgres/lock_keys.sql"));
+    let keys: Vec<&str> = events.iter().map(Event::key).collect();
+    let answers = tx
+        .lock(&sql, &keys, topics)
+        .await
+        .map_err(|failure| failure.explain(outbox, events))?;
+    refused(&answers)
+}
+
+/// Whether it was written. If not, [`write`] tells why.
+async fn write_one(
+    tx: &mut impl Carrier,
+    outbox: &Outbox,
+    event: &Event,
+    topics: &[&str],
+) -> Result<bool, EnqueueError> {
+    let sql = outbox.tables().render(include_str!("postgres/insert_one.sql"));
+    let row = Row::of(event, topics, channel(outbox.tables()))?;
+    let answers = tx
+        .write_one(&sql, &row)
+        .await
+        .map_err(|failure| failure.explain(outbox, std::slice::from_ref(event)))?;
+    Ok(!answers.is_empty())
+}
+
+async fn write(
+    tx: &mut impl Carrier,
+    outbox: &Outbox,
+    events: &[Event],
+    mut topics: Vec<&str>,
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    let sql = outbox.tables().render(include_str!("postgres/insert.sql"));
     let mut enqueued = Vec::with_capacity(events.len());
     for events in events.chunks(STATEMENT_EVENTS_MAX) {
         let columns = Columns::of(events, std::mem::take(&mut topics), channel(outbox.tables()))?;
@@ -85,13 +146,7 @@ async fn insert(
             .write(&sql, &columns)
             .await
             .map_err(|failure| failure.explain(outbox, events))?;
-        if let Some(busy) = answers
-            .iter()
-            .filter_map(Answer::pressure)
-            .find_map(|p| EnqueueError::busy(&p))
-        {
-            return Err(busy);
-        }
+        refused(&answers)?;
         let mut new: HashSet<Uuid> = answers.iter().filter_map(|answer| answer.id).collect();
         enqueued.extend(events.iter().map(|event| {
             // Taken out: of two with one id, the first was written.
@@ -103,6 +158,14 @@ async fn insert(
         }));
     }
     Ok(enqueued)
+}
+
+fn refused(answers: &[Answer]) -> Result<(), EnqueueError> {
+    let busy = answers
+        .iter()
+        .filter_map(Answer::pressure)
+        .find_map(|pressure| EnqueueError::busy(&pressure));
+    busy.map_or(Ok(()), Err)
 }
 
 async fn pressure(

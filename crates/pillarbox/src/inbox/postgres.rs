@@ -77,8 +77,14 @@ impl Database for PgPool {
         Ok(PgPool::begin(self).await?)
     }
 
-    async fn commit(&self, tx: Self::Transaction) -> Result<(), InboxError> {
-        Ok(tx.commit().await?)
+    /// `commit` in a transaction in which a statement failed rolls back and says nothing, and sqlx neither: an event whose
+    /// handler passes over such an error would be acknowledged and lost. Any other statement says it.
+    async fn commit(&self, mut tx: Self::Transaction) -> Result<(), InboxError> {
+        match sqlx::query("select").execute(&mut *tx).await {
+            Ok(_) => Ok(tx.commit().await?),
+            Err(error) if is_aborted(&error) => Err(InboxError::Aborted),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn migrate(&self, inbox: &Inbox) -> Result<(), InboxError> {
@@ -129,6 +135,10 @@ impl Database for PgPool {
         matches!(find(error), Some(sqlx::Error::Database(refusal))
             if refusal.code().is_some_and(|code| code.starts_with("40")))
     }
+}
+
+fn is_aborted(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(refusal) if refusal.code().is_some_and(|code| code == "25P02"))
 }
 
 fn is_missing_table(error: &sqlx::Error) -> bool {

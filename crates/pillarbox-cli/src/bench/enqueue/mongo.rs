@@ -42,7 +42,7 @@ impl Shop {
             .await?;
         match way {
             Way::NotAtAll | Way::Function => {}
-            Way::Enqueue => {
+            Way::Enqueue | Way::EnqueueLimited => {
                 self.outbox.enqueue(&mut self.session, event).await?;
             }
             Way::PlainInsert => {

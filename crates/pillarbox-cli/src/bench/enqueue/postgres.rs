@@ -53,7 +53,7 @@ impl Shop {
             .await?;
         let by_hand = match way {
             Way::NotAtAll => None,
-            Way::Enqueue => {
+            Way::Enqueue | Way::EnqueueLimited => {
                 self.outbox.enqueue(&mut tx, event).await?;
                 None
             }

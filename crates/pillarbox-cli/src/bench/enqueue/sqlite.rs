@@ -52,7 +52,7 @@ impl Shop {
             .await?;
         match way {
             Way::NotAtAll | Way::Function => {}
-            Way::Enqueue => {
+            Way::Enqueue | Way::EnqueueLimited => {
                 self.outbox.enqueue(&mut tx, event).await?;
             }
             Way::PlainInsert => {

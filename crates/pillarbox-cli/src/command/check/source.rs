@@ -120,7 +120,7 @@ fn from_file(lines: &mut Lines<Box<dyn BufRead + Send>>, limits: &Limits) -> Res
         };
         bytes += event.payload.len();
         let line = i64::try_from(line).unwrap_or(i64::MAX);
-        match limits.check(&event, Timestamp::now()) {
+        match limits.check_new(&event, Timestamp::now()) {
             Ok(()) => batch.events.push((line, event)),
             Err(problem) => batch
                 .unreadable

@@ -66,7 +66,10 @@ fn attempt(input: &[u8], open: &OpenStore, runtime: &tokio::runtime::Runtime) {
     };
     assert_eq!(given.events.len(), given.lines.len());
     let now = Timestamp::now();
-    let good = given.events.iter().all(|event| limits.check(event, now).is_ok());
+    let good = given
+        .events
+        .iter()
+        .all(|event| limits.check_new(event, now).is_ok());
     let results = match runtime.block_on(open.admin.enqueue(&limits, &given.events)) {
         Ok(results) => results,
         Err(error) => {

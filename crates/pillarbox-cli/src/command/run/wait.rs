@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use pillarbox_relay::{connect::OpenStore, store::StoreErrorKind};
+use pillarbox_relay::{
+    connect::OpenStore,
+    store::{StoreError, StoreErrorKind},
+};
 
 use crate::{
     config::{self, Settings},
@@ -26,11 +29,7 @@ pub(super) async fn for_store(
     loop {
         let found = match open.store.check().await {
             Err(error) if error.kind == StoreErrorKind::NotMigrated && migrate => {
-                open.admin.migrate().await.map(|done| {
-                    for line in done {
-                        context.say(&line);
-                    }
-                })
+                migrated(open, context).await
             }
             found => found,
         };
@@ -60,6 +59,16 @@ pub(super) async fn for_store(
             Err(error) => return Err(anyhow!(error.chain())),
         }
     }
+}
+
+async fn migrated(open: &OpenStore, context: &Context) -> Result<(), StoreError> {
+    for line in open.admin.migrate().await? {
+        context.say(&line);
+    }
+    for line in open.admin.missing().await? {
+        tell(&format!("warning: {line}."));
+    }
+    Ok(())
 }
 
 /// The store's words, and what to do about it if they don't say so.

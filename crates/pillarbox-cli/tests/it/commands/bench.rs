@@ -101,7 +101,7 @@ async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
     assert!(report["ratio"].as_f64().unwrap() > 0.0, "{report}");
 
     let report = measure(&["enqueue", "--transactions", "50"]);
-    assert_eq!(report["ways"].as_array().unwrap().len(), 4, "{report}");
+    assert_eq!(report["ways"].as_array().unwrap().len(), 5, "{report}");
     assert_eq!(report["ways"][1]["ratio"], 1.0, "{report}");
 
     let report = measure(&["idle", "--seconds", "1"]);
@@ -144,7 +144,7 @@ fn what_an_event_costs_its_transaction_is_measured_beside_a_plain_insert() {
     let report = json(&output);
     assert_eq!(report["transactions"], 50);
     let ways = report["ways"].as_array().unwrap();
-    assert_eq!(ways.len(), 3, "{report}");
+    assert_eq!(ways.len(), 4, "{report}");
     assert!(
         ways.iter()
             .all(|way| way["p50_microseconds"].as_f64().unwrap() > 0.0),

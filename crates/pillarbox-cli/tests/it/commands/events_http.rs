@@ -2,6 +2,8 @@
 
 use std::net::TcpStream;
 
+use pillarbox_testkit::proxy::{Fault, Proxy};
+
 use super::{dead_http::Served, *};
 
 const JSON: &str = "application/json";
@@ -160,6 +162,28 @@ fn too_much_that_waits_is_a_429_with_its_retry_after_and_an_exit_code() {
     let (status, ..) = post(&served, JSON, &line(n + 1).replace("t.x", "money.out"));
     assert_eq!(status, 201);
 
+    let status = json(&run(folder.path(), &["status", "--json"]));
+    let classes = &status["pressure"];
+    assert_eq!(
+        (
+            &classes[0]["class"],
+            &classes[0]["producers"],
+            &classes[0]["hard"]
+        ),
+        (&"bulk".into(), &"refused".into(), &3.into()),
+        "{status}"
+    );
+    assert!(
+        classes[0]["retry_after_seconds"].as_f64().unwrap() > 0.0,
+        "{status}"
+    );
+    assert_eq!(classes[1]["producers"], "free", "{status}");
+    let shown = stdout(&run(folder.path(), &["status"]));
+    let bulk = shown.lines().find(|line| line.contains("bulk")).unwrap();
+    assert!(bulk.contains("refused, may try again in"), "{shown}");
+    let (_, status) = served.get("/v1/status");
+    assert_eq!(status["store"]["pressure"][0]["producers"], "refused", "{status}");
+
     let output = run_with_input(folder.path(), &["enqueue", "--ndjson"], &line(n + 2));
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     assert!(
@@ -178,5 +202,65 @@ fn too_much_that_waits_is_a_429_with_its_retry_after_and_an_exit_code() {
     while post(&served, JSON, &line(n + 3)).0 == 429 {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_version_that_is_taken_is_a_409_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), "null:", "  database: { unique_versions: true }\n");
+    let made = run(folder.path(), &["migrate"]);
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    let served = Served::start(folder.path(), &["run"]);
+    let versioned = |n: u32| {
+        line(n)
+            .replace(&format!(r#""aggregate_id":"{n}""#), r#""aggregate_id":"o-1""#)
+            .replace(r#""payload""#, r#""aggregate_version":7,"payload""#)
+    };
+    let (status, _, answer) = post(&served, JSON, &versioned(1));
+    assert_eq!(status, 201, "{answer}");
+    let (status, _, answer) = post(&served, NDJSON, &format!("{}{}", line(3), versioned(2)));
+    assert_eq!(status, 409, "{answer}");
+    let why = answer["error"].as_str().unwrap();
+    assert!(why.contains("version 7 of a o-1 is taken"), "{answer}");
+    // The same event again is no other version, and of what was refused nothing is there.
+    let (status, _, answer) = post(&served, NDJSON, &format!("{}{}", versioned(1), line(3)));
+    assert_eq!(
+        (status, &answer["new"], &answer["duplicate"]),
+        (201, &1.into(), &1.into()),
+        "{answer}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_away_is_a_503_with_its_retry_after() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let database = postgres.database().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    let folder = tempfile::tempdir().unwrap();
+    let through = format!("  database: {{ url: \"{}\" }}\n", proxy.through(&database));
+    configure(folder.path(), "null:", &through);
+    let made = run(folder.path(), &["migrate"]);
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    proxy.set(Fault::Refuse).await;
+    let served = Served::start(folder.path(), &["run"]);
+    // Before the relay has seen its database, and after.
+    for n in 1..=2 {
+        let (status, head, answer) = post(&served, JSON, &line(n));
+        assert_eq!(status, 503, "{answer}");
+        assert!(head.contains("\r\nretry-after: 5\r\n"), "{head}");
+        proxy.set(Fault::Pass).await;
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let (status, _, answer) = post(&served, JSON, &line(n));
+            if status == 201 {
+                break;
+            }
+            assert_eq!(status, 503, "{answer}");
+            assert!(Instant::now() < deadline, "{answer}");
+        }
+        proxy.set(Fault::Refuse).await;
     }
 }

@@ -3,7 +3,7 @@
 use pillarbox_testkit::servers;
 use tokio::process::Command;
 
-use super::{Service, example, migrate, number, run, told};
+use super::{Service, example, migrate, nothing_outlives, number, run, told};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() {
@@ -30,6 +30,21 @@ async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() 
           and e.payload::json->>'text' = m.text";
     assert_eq!(number(&database, published).await, 12);
     assert_eq!(number(&database, "select count(*) from outbox_events").await, 12);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_that_is_killed_leaves_nothing_running() {
+    let Some(python) = servers::chat_python() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let mut story = Command::new(python);
+    story
+        .arg(example("chat/story.py"))
+        .args(["--pillarbox", env!("CARGO_BIN_EXE_pillarbox")]);
+    nothing_outlives(&mut story, &server.database().await).await;
 }
 
 /// What psycopg makes of a text and of its own types for JSON, with and without the server preparing the statement; and
@@ -98,9 +113,9 @@ async fn the_chat_passes_the_pressure_on() {
         .current_dir(example("chat"));
     let service = Service::start(&mut command, &database, port).await;
     let path = "/my/projects/p-1/chat/s-1/message";
-    service
+    let taken = service
         .feels_the_pressure(path, "x-user-id: ada\r\n", r#"{"text": "hello"}"#)
         .await;
-    assert_eq!(number(&database, "select count(*) from messages").await, 1);
+    assert_eq!(number(&database, "select count(*) from messages").await, taken);
     service.end().await;
 }

@@ -3,7 +3,7 @@
 use pillarbox_testkit::servers::{self, Nats};
 use tokio::process::Command;
 
-use super::{Service, example, migrate, number, run, told};
+use super::{Service, example, migrate, nothing_outlives, number, run, told};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_an_order_is_in_jetstream_once_and_none_that_was_rolled_back() {
@@ -53,9 +53,28 @@ async fn the_orders_pass_the_pressure_on() {
         .arg("main")
         .env("PORT", port.to_string());
     let service = Service::start(&mut command, &database, port).await;
-    service
+    let taken = service
         .feels_the_pressure("/orders", "", r#"{"customer": "ada", "total": 7}"#)
         .await;
-    assert_eq!(number(&database, "select count(*) from orders").await, 1);
+    assert_eq!(number(&database, "select count(*) from orders").await, taken);
     service.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_are_killed_leave_nothing_running() {
+    let Some((node, modules)) = servers::orders_node() else {
+        return;
+    };
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let Some(nats) = Nats::start().await else { return };
+    let mut story = Command::new(node);
+    story
+        .arg(example("orders/run.mjs"))
+        .arg(modules)
+        .arg("story")
+        .args(["--pillarbox", env!("CARGO_BIN_EXE_pillarbox")])
+        .env("PILLARBOX_OUTBOX__SINKS__EVENTS__URL", nats.url());
+    nothing_outlives(&mut story, &server.database().await).await;
 }

@@ -60,6 +60,7 @@ impl Admin for MongoStore {
         status.dead = self.connection.run(at.dead.count_documents(open)).await?;
         status.oldest_age = oldest.map(|oldest| since(oldest, now));
         self.relays(at, now, &mut status).await?;
+        status.pressure = self.standing().await?;
         Ok(status)
     }
 

@@ -147,7 +147,7 @@ fn judge_code(code: i32, table: &str) -> Option<(StoreErrorKind, String)> {
         13 => (
             StoreErrorKind::Misconfigured,
             format!(
-                "this user may not use the collections of {table}: it needs the role readWrite on their database, and dbAdmin to migrate"
+                "this user may not use the collections of {table}: it needs the role readWrite on their database, and dbAdmin to migrate one that is older"
             ),
         ),
         // IllegalOperation: transactions on a server that stands alone; NoReplicationEnabled

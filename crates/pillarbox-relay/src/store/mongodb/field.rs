@@ -31,6 +31,15 @@ pub(super) fn count(document: &Document, name: &str) -> u64 {
     u64::try_from(number(document, name)).unwrap_or(0)
 }
 
+/// `None` when it is not there, or no number.
+pub(super) fn optional_count(document: &Document, name: &str) -> Option<u64> {
+    matches!(
+        document.get(name)?,
+        Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_)
+    )
+    .then(|| count(document, name))
+}
+
 pub(super) fn id(document: &Document, name: &str) -> Option<Uuid> {
     document.get_str(name).ok()?.parse().ok()
 }

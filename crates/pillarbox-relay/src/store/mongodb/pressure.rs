@@ -6,13 +6,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use pillarbox::pressure::Limit;
 
 use super::{MongoStore, document, field};
 use crate::{
     event::Seq,
-    pressure::{Class, Figures, Gauge, Glance, TopicWaiting, Waiting},
+    pressure::{Class, Figures, Gauge, Glance, Standing, TopicWaiting, Waiting},
     store::StoreError,
 };
+
+/// Producers count for themselves when the figures are older.
+const RELIABLE: Duration = Duration::from_secs(3);
 
 #[async_trait]
 impl Gauge for MongoStore {
@@ -117,7 +121,43 @@ impl Gauge for MongoStore {
     }
 
     fn reliable_for(&self) -> Option<Duration> {
-        Some(Duration::from_secs(3))
+        Some(RELIABLE)
+    }
+}
+
+impl MongoStore {
+    /// How the classes stand for producers. Where the figures are too old for them, all that waits is counted, as they do.
+    pub(super) async fn standing(&self) -> Result<Vec<Standing>, StoreError> {
+        let at = self.connection.collections().await?;
+        let there = [
+            doc! { "$sort": { "_id": 1 } },
+            doc! { "$set": { "age": { "$subtract": ["$$NOW", "$measured_at"] },
+            "waited": { "$subtract": ["$$NOW", "$oldest_at"] } } },
+        ];
+        let there: Vec<Document> = self.connection.all(at.pressure.aggregate(there)).await?;
+        let old = |class: &Document| Duration::from_millis(field::count(class, "age")) >= RELIABLE;
+        let mut waiting = 0;
+        if there.iter().any(old) {
+            let pending = at.events.count_documents(doc! { "status": "pending" });
+            waiting = self.connection.run(pending).await?;
+        }
+        let standing = |class: &Document| {
+            let limit = |name| field::optional_count(class, name);
+            let judge = Limit {
+                soft: limit("soft"),
+                hard: limit("hard"),
+                max_delay: Duration::from_millis(field::count(class, "max_delay_ms")),
+            };
+            let (pending, drained) = match old(class) {
+                true => (waiting, None),
+                false => (field::count(class, "pending"), class.get_f64("drained").ok()),
+            };
+            let oldest = limit("waited").map(Duration::from_millis);
+            judge
+                .judge(&field::text(class, "class"), pending, oldest, drained)
+                .into()
+        };
+        Ok(there.iter().map(standing).collect())
     }
 }
 

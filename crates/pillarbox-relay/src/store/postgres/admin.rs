@@ -31,13 +31,21 @@ impl Admin for PostgresStore {
         schema::migrate(&self.connection).await
     }
 
+    async fn missing(&self) -> Result<Vec<String>, StoreError> {
+        schema::missing_parts(&self.connection).await
+    }
+
     async fn status(&self) -> Result<StoreStatus, StoreError> {
         let tables = self.connection.tables();
         let counts = statement(tables, include_str!("admin_status.sql"));
         let relays = statement(tables, include_str!("admin_relays.sql"));
         let counts = self.connection.row(&counts, arguments!()?).await?;
         let relays = self.connection.rows(&relays, arguments!()?).await?;
-        read(&counts, &relays).map_err(|e| self.connection.explain(e))
+        let status = read(&counts, &relays).map_err(|e| self.connection.explain(e))?;
+        Ok(StoreStatus {
+            pressure: self.standing().await?,
+            ..status
+        })
     }
 
     async fn low_mark(&self) -> Result<Seq, StoreError> {
@@ -114,6 +122,7 @@ fn read(counts: &PgRow, relays: &[PgRow]) -> Result<StoreStatus, sqlx::Error> {
                 })
             })
             .collect::<Result<_, sqlx::Error>>()?,
+        pressure: Vec::new(),
     })
 }
 

@@ -22,21 +22,33 @@ fn is_default(tables: &Tables) -> bool {
     tables.name() == Tables::default().name()
 }
 
-/// The statements that make the functions, or replace them.
+/// The statements that make the functions, or replace them. Where the schema is not the tables' own, the role may lack the right to
+/// it: then they do nothing.
 pub(super) fn sql(tables: &Tables) -> String {
-    let schema = if is_default(tables) {
-        include_str!("enqueue_schema.sql")
-    } else {
-        ""
-    };
     let functions = [
-        schema,
         include_str!("enqueue_refusal.sql"),
         include_str!("enqueue_function.sql"),
     ]
-    .join("\n")
-    .replace("{enqueue}", &name(tables))
-    .replace("{refusal}", &named(tables, "refusal"))
-    .replace("{channel}", &postgres_channel(tables));
-    tables.render(&functions)
+    .join("\n");
+    let script = match is_default(tables) {
+        true => {
+            with_obstacle(include_str!("enqueue_schema.sql")).replace("{functions}", functions.trim_end())
+        }
+        false => functions,
+    };
+    let script = script
+        .replace("{enqueue}", &name(tables))
+        .replace("{refusal}", &named(tables, "refusal"))
+        .replace("{channel}", &postgres_channel(tables));
+    tables.render(&script)
+}
+
+/// The statement that tells whether the function is there and what stands against making it; `None` where it stands beside the
+/// tables and needs no more rights than they do.
+pub(super) fn state_sql(tables: &Tables) -> Option<String> {
+    is_default(tables).then(|| with_obstacle(include_str!("enqueue_state.sql")))
+}
+
+fn with_obstacle(sql: &str) -> String {
+    sql.replace("{obstacle}", include_str!("enqueue_obstacle.sql").trim_end())
 }

@@ -120,16 +120,24 @@ begin
             get stacked diagnostics found = pg_exception_detail;
             return 'the payload is not JSON: ' || coalesce(nullif(found, ''), sqlerrm);
     end;
-    -- Few payloads have as many brackets as would be too deep. In those, brackets within strings don't count.
+    -- Few payloads have as many brackets as would be too deep. In those, brackets within strings don't count: without what is
+    -- escaped, every second part between quotes is a string. What is left but for brackets goes, and then one level of
+    -- nesting after the other.
     if octet_length(payload) > 2 * depth_max
-       and length(payload) - length(replace(replace(payload, '[', ''), '{', '')) > depth_max
-       and (select max(depth) from (
-               select sum(case when c in ('[', '{') then 1 else -1 end) over (order by n) as depth
-               from string_to_table(
-                   regexp_replace(regexp_replace(payload, '"(\\.|[^"\\])*"', '', 'g'), '[^][{}]', '', 'g'), null)
-                   with ordinality b (c, n)) depths) > depth_max
+       and octet_length(payload) - octet_length(translate(payload, '[{', '')) > depth_max
     then
-        return format('the payload is nested deeper than %s levels', depth_max);
+        found := (select string_agg(part, '' order by n)
+                  from unnest(string_to_array(replace(replace(payload, '\\', ''), '\"', ''), '"')) with ordinality p (part, n)
+                  where n % 2 = 1);
+        found := translate(found, '{},:-+.0123456789eEtrufalsn' || E' \t\n\r', '[]');
+        number := 0;
+        while found <> '' loop
+            if number = depth_max then
+                return format('the payload is nested deeper than %s levels', depth_max);
+            end if;
+            found := replace(found, '[]', '');
+            number := number + 1;
+        end loop;
     end if;
     return null;
 end $function$;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use sqlx::Row;
+use pillarbox::pressure::Limit;
+use sqlx::{Row, postgres::PgRow};
 
 use super::{
     PostgresStore,
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     event::Seq,
-    pressure::{Class, Figures, Gauge, Glance, TopicWaiting, Waiting},
+    pressure::{Class, Figures, Gauge, Glance, Standing, TopicWaiting, Waiting},
     route::Pattern,
     store::StoreError,
 };
@@ -101,6 +102,27 @@ impl Gauge for PostgresStore {
             figures.drained
         )?;
         self.connection.rows(&sql, arguments).await.map(drop)
+    }
+}
+
+impl PostgresStore {
+    /// How the classes stand for producers, by their formula.
+    pub(super) async fn standing(&self) -> Result<Vec<Standing>, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("pressure_standing.sql"));
+        let rows = self.connection.rows(&sql, arguments!()?).await?;
+        let standing = |row: &PgRow| -> Result<Standing, sqlx::Error> {
+            let limit = Limit {
+                soft: row.try_get::<Option<i64>, _>(1)?.map(count),
+                hard: row.try_get::<Option<i64>, _>(2)?.map(count),
+                max_delay: Duration::from_millis(count(row.try_get(3)?)),
+            };
+            let oldest: Option<i64> = row.try_get(5)?;
+            let oldest = oldest.map(|millis| Duration::from_millis(count(millis)));
+            let pressure = limit.judge(row.try_get(0)?, count(row.try_get(4)?), oldest, row.try_get(6)?);
+            Ok(pressure.into())
+        };
+        let standings: Result<_, _> = rows.iter().map(standing).collect();
+        standings.map_err(|e| self.connection.explain(e))
     }
 }
 

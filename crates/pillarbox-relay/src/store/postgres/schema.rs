@@ -28,12 +28,12 @@ pub(super) fn sql(tables: &Tables) -> String {
 
 /// The tables, then the functions.
 fn script(tables: &Tables) -> String {
-    let tables_sql = concat!(
-        include_str!("schema.sql"),
-        "\n",
-        include_str!("schema_pressure.sql")
-    );
-    tables.render(tables_sql) + "\n" + &enqueue::sql(tables)
+    tables.render(include_str!("schema.sql")) + "\n" + &functions(tables)
+}
+
+/// Makes them, or replaces them.
+fn functions(tables: &Tables) -> String {
+    tables.render(include_str!("schema_pressure.sql")) + "\n" + &enqueue::sql(tables)
 }
 
 /// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
@@ -47,7 +47,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         let (version, _) = version(connection, &mut tx).await?;
         if !UPGRADABLE.contains(&version) {
             check_version(tables, version)?;
-            return Ok(vec![format!("nothing to do: version {version} is there")]);
+            return make_functions(connection, tx, version).await;
         }
         before = Some(version);
     } else if has_events {
@@ -60,11 +60,11 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         ));
     }
     connection.script_in(&mut tx, script(tables)).await?;
+    let function = function(connection, &mut tx).await?.told(tables);
     connection.commit(tx).await?;
     if let Some(before) = before {
-        return Ok(vec![format!(
-            "the outbox was at version {before} and is at version {VERSION} now"
-        )]);
+        let upgraded = format!("the outbox was at version {before} and is at version {VERSION} now");
+        return Ok([upgraded].into_iter().chain(function).collect());
     }
     let beside = [
         "parked",
@@ -83,11 +83,84 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .into_iter()
         .chain(beside)
         .map(|name| format!("made table {}", name.replace('"', "")))
-        .chain([
-            format!("made function {}", enqueue::name(tables).replace('"', "")),
-            format!("the outbox is at version {VERSION}"),
-        ])
+        .chain(function)
+        .chain([format!("the outbox is at version {VERSION}")])
         .collect())
+}
+
+/// The tables are up to date. The functions become those of this build; the right to make the one for applications may have been
+/// given only now.
+async fn make_functions(
+    connection: &Connection,
+    mut tx: Transaction<'static, Postgres>,
+    version: i32,
+) -> Result<Vec<String>, StoreError> {
+    let tables = connection.tables();
+    let found = function(connection, &mut tx).await?;
+    connection.script_in(&mut tx, functions(tables)).await?;
+    connection.commit(tx).await?;
+    let mut done = vec![format!("nothing to do: version {version} is there")];
+    if !found.there && found.obstacle.is_none() {
+        done = vec![made(tables)];
+    }
+    Ok(done)
+}
+
+/// What is still missing, and what to ask for: a sentence each.
+pub(super) async fn missing_parts(connection: &Connection) -> Result<Vec<String>, StoreError> {
+    let mut tx = connection.begin().await?;
+    let found = function(connection, &mut tx).await?;
+    if found.there {
+        return Ok(Vec::new());
+    }
+    let obstacle = found.obstacle.unwrap_or_default();
+    Ok(vec![format!(
+        "the function pillarbox.enqueue, for applications in other languages, is not there: {obstacle}. Then run `pillarbox migrate` again"
+    )])
+}
+
+/// How the function for applications in other languages stands.
+struct Function {
+    there: bool,
+    /// What keeps this role from making it, or another version of it.
+    obstacle: Option<String>,
+}
+
+impl Function {
+    /// What became of it, where it is there.
+    fn told(self, tables: &Tables) -> Option<String> {
+        match self.obstacle {
+            None => Some(made(tables)),
+            Some(obstacle) if self.there => Some(format!(
+                "left the function pillarbox.enqueue as it is: {obstacle}"
+            )),
+            Some(_) => None,
+        }
+    }
+}
+
+fn made(tables: &Tables) -> String {
+    format!("made function {}", enqueue::name(tables).replace('"', ""))
+}
+
+async fn function(
+    connection: &Connection,
+    tx: &mut Transaction<'static, Postgres>,
+) -> Result<Function, StoreError> {
+    let Some(sql) = enqueue::state_sql(connection.tables()) else {
+        return Ok(Function {
+            there: true,
+            obstacle: None,
+        });
+    };
+    let sql = statement(connection.tables(), &sql);
+    one_row(connection, tx, &sql, |row| {
+        Ok(Function {
+            there: row.try_get(0)?,
+            obstacle: row.try_get(1)?,
+        })
+    })
+    .await
 }
 
 /// Is the outbox there, of this version, and in the cluster it was made in? After a restore elsewhere its xids are

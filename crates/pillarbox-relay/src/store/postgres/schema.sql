@@ -6,6 +6,16 @@
 -- The relay's role needs: select, insert, update and delete on all of these tables, and select and update on the
 -- sequences {events_seq} and {events_asleep}.
 
+-- Sinks take UTF-8. In another encoding a single byte that has no equivalent in it would make every page that holds it
+-- unreadable, and so stop all delivery.
+do $$ begin
+    if getdatabaseencoding() <> 'UTF8' then
+        raise exception using errcode = 'PB403', message = format(
+            'the database %I has the encoding %s, and the outbox needs UTF8. Make one with: create database … encoding ''UTF8'' template template0',
+            current_database(), getdatabaseencoding());
+    end if;
+end $$;
+
 -- A payload is kept as the bytes it was written with. A domain checks that they are JSON when they are written; a check
 -- constraint would parse every payload again each time its row is settled.
 do $$ begin

@@ -122,6 +122,7 @@ impl Admin for SqliteStore {
             oldest_age: oldest.map(|at| since(at, now)),
             lanes_held,
             relays: relays.collect(),
+            pressure: self.standing().await?,
         })
     }
 

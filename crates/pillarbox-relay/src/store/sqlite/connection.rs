@@ -178,6 +178,15 @@ fn explain(path: &Path, table: &str, error: &sqlx::Error) -> (StoreErrorKind, St
         5 | 6 => (Away, format!("{file} is locked by another process's transaction")),
         10 => (Away, format!("{file} can't be read or written just now")),
         13 => (Away, format!("the disk of {file} is full: make room")),
+        14 if path
+            .parent()
+            .is_some_and(|folder| folder != Path::new("") && !folder.is_dir()) =>
+        {
+            (
+                Misconfigured,
+                format!("the folder of {file} is not there: make it, or check the address"),
+            )
+        }
         14 if !path.exists() => (
             NotMigrated,
             format!("there is no database at {file}: run `pillarbox migrate` to make it"),

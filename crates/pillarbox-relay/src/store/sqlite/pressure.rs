@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use pillarbox::pressure::Limit;
 use serde_json::json;
+use sqlx::{Row, sqlite::SqliteRow};
 
 use super::{
     SqliteStore,
@@ -12,7 +14,7 @@ use super::{
 };
 use crate::{
     event::Seq,
-    pressure::{Class, Figures, Gauge, Glance, TopicWaiting, Waiting},
+    pressure::{Class, Figures, Gauge, Glance, Standing, TopicWaiting, Waiting},
     store::StoreError,
 };
 
@@ -115,6 +117,43 @@ impl Gauge for SqliteStore {
         }
         at.counted(figures.classes.len() as u64);
         at.commit(tx).await
+    }
+}
+
+/// How fast the backlog shrinks is known for so long.
+const FRESH: Duration = Duration::from_secs(10);
+
+impl SqliteStore {
+    /// How the classes stand for producers, by their formula.
+    pub(super) async fn standing(&self) -> Result<Vec<Standing>, StoreError> {
+        let at = &*self.connections;
+        let rows = sqlx::query(at.statements.pressure_standing.clone())
+            .bind(at.tables.name())
+            .fetch_all(at.reader())
+            .await
+            .map_err(|e| at.error(e))?;
+        let now = now();
+        let since = |then: i64| Duration::from_micros(count(now.saturating_sub(then)));
+        let standing = |row: &SqliteRow| -> Result<Standing, sqlx::Error> {
+            let limit = Limit {
+                soft: row.try_get::<Option<i64>, _>(1)?.map(count),
+                hard: row.try_get::<Option<i64>, _>(2)?.map(count),
+                // Nobody waits here: the one writer would keep all others waiting.
+                max_delay: Duration::ZERO,
+            };
+            let oldest: Option<i64> = row.try_get(4)?;
+            let drained: f64 = row.try_get(5)?;
+            let drained = (since(row.try_get(6)?) < FRESH).then_some(drained);
+            let pressure = limit.judge(
+                row.try_get(0)?,
+                count(row.try_get(3)?),
+                oldest.map(since),
+                drained,
+            );
+            Ok(pressure.into())
+        };
+        let standings: Result<_, _> = rows.iter().map(standing).collect();
+        standings.map_err(|e| at.error(e))
     }
 }
 

@@ -73,6 +73,7 @@ statements![
     pressure_glance,
     pressure_note,
     pressure_set,
+    pressure_standing,
     publish,
     put_aside,
     recent,

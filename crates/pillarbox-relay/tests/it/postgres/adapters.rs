@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Outbox, RetryOverrides, enqueue::Transaction, table::Tables};
 use pillarbox_testkit::servers;
 use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
 
 use super::{Place, drain, event, ids, page, place, written};
 
@@ -56,21 +57,32 @@ async fn forget(place: &Place) {
     place.run("truncate outbox_events").await;
 }
 
+/// Two together, and one alone, which goes in by another statement.
+async fn write_odd(tx: &mut impl Transaction, events: &[Event]) {
+    let outbox = Outbox::default();
+    outbox.enqueue_all(tx, events).await.unwrap();
+    for event in events {
+        let mut alone = event.clone();
+        alone.id = Uuid::now_v7();
+        assert_eq!(outbox.enqueue(tx, &alone).await.unwrap(), Enqueued::New);
+    }
+}
+
 #[tokio::test]
 async fn every_adapter_writes_the_same_rows() {
     let Some(place) = place().await else { return };
-    let outbox = Outbox::default();
     let events = odd_events();
     let mut tx = place.pool.begin().await.unwrap();
-    outbox.enqueue_all(&mut tx, &events).await.unwrap();
+    write_odd(&mut tx, &events).await;
     tx.commit().await.unwrap();
     let expected = rows(&place).await;
-    assert_eq!(expected.len(), 2);
+    assert_eq!(expected.len(), 4);
+    assert_eq!(expected[..2], expected[2..]);
 
     forget(&place).await;
     let mut client = tokio_client(&place.url).await;
     let mut tx = client.transaction().await.unwrap();
-    outbox.enqueue_all(&mut tx, &events).await.unwrap();
+    write_odd(&mut tx, &events).await;
     tx.commit().await.unwrap();
     assert_eq!(rows(&place).await, expected);
 
@@ -78,7 +90,7 @@ async fn every_adapter_writes_the_same_rows() {
     let mut connection = diesel_connection(&place.url).await;
     connection
         .transaction(async |connection| {
-            outbox.enqueue_all(connection, &events).await.unwrap();
+            write_odd(connection, &events).await;
             Ok::<_, diesel::result::Error>(())
         })
         .await

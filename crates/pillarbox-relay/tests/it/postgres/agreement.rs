@@ -236,7 +236,21 @@ async fn the_function_draws_each_limit_where_the_library_does() {
     let good = || Event::new("t", "T", "a", "1").payload("{}");
     let retry = |retry| good().retry(retry);
     let at = |seconds| Timestamp::now() + Duration::from_secs(seconds);
+    let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    // Brackets in strings, behind what only looks like their end.
+    let disguised = |levels: usize| {
+        let strings = format!(
+            r#""\\", "\"{}", {{"]\\\"}}": -1.5e+3, "a": [true, false, null]}}"#,
+            "[{".repeat(300)
+        );
+        format!("[{strings},\n\t{}]", nested(levels - 1))
+    };
     let events = [
+        good().payload(nested(512)),
+        good().payload(nested(513)),
+        good().payload(disguised(512)),
+        good().payload(disguised(513)),
+        good().payload(format!("[{}1]", "{},[],".repeat(1_000))),
         Event::new("x".repeat(255), "T", "a", "1"),
         Event::new("x".repeat(256), "T", "a", "1"),
         good().aggregate_version(0),

@@ -168,6 +168,10 @@ async fn a_refusal_has_its_own_sqlstate_and_says_why() {
             "header `a` is not a text",
         ),
         (
+            "pillarbox.enqueue('t', 'k', 'T', '{}', id => '00000000-0000-0000-0000-000000000000')",
+            "the id is all zeros, and of two events with one id the second counts as written: give each its own, or none",
+        ),
+        (
             "pillarbox.enqueue('t', 'k', 'T', null)",
             "the payload is not JSON: it is SQL's null (JSON's is written 'null')",
         ),

@@ -60,6 +60,25 @@ async fn who_can_not_connect_is_told_why() {
     assert!(PostgresStore::open(&DatabaseOptions::new("postgres://[")).is_err());
 }
 
+/// One byte without an equivalent in UTF-8 would make the page that holds it unreadable, and stop all delivery.
+#[tokio::test]
+async fn a_database_that_does_not_hold_utf8_is_refused() {
+    let Some(server) = servers::postgres().await else {
+        return;
+    };
+    let pool = sqlx::PgPool::connect(&server.database().await).await.unwrap();
+    let name = format!("win_{}", uuid::Uuid::now_v7().simple());
+    let create = format!("create database {name} encoding 'WIN1252' template template0");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(create))
+        .execute(&pool)
+        .await
+        .unwrap();
+    let store = PostgresStore::open(&DatabaseOptions::new(server.url_of(&name))).unwrap();
+    let error = store.migrate().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
+    assert!(error.to_string().contains("encoding 'UTF8'"), "{error}");
+}
+
 #[tokio::test]
 async fn the_printed_migration_makes_the_same_outbox() {
     let Some(place) = place().await else { return };

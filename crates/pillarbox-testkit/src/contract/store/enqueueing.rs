@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use pillarbox::{CheckError, EnqueueError, Enqueued, Event, Limits, RetryOverrides};
+use uuid::Uuid;
 
 use super::{StoreHarness, scene::*};
 
@@ -135,6 +136,7 @@ pub async fn a_refused_event_leaves_the_transaction_usable(harness: Arc<dyn Stor
         event("nul\0"),
         event("a").schema_version(0),
         event("a").aggregate_version(-1),
+        event("a").id(Uuid::nil()),
     ];
     for bad in bad {
         match tx.enqueue(&limits, &[good.clone(), bad]).await.unwrap_err() {

@@ -181,6 +181,35 @@ async fn a_session_without_a_transaction_remembers_nothing() {
     assert!(matches!(refused, Err(InboxError::NoTransaction)), "{refused:?}");
 }
 
+/// PostgreSQL's `commit` would roll it back without a word, and the event be acknowledged and lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_statement_that_a_handler_passes_over_is_no_commit() {
+    let Some(postgres) = servers::postgres().await else {
+        return;
+    };
+    let pool = PgPool::connect(&postgres.database().await).await.unwrap();
+    Inbox::default().migrate(&pool).await.unwrap();
+    let event = Uuid::now_v7();
+    let mut tx = Database::begin(&pool).await.unwrap();
+    assert_eq!(once(&mut tx, "a", event).await.unwrap(), Seen::First);
+    assert!(sqlx::query("select 1/0").execute(&mut *tx).await.is_err());
+    let refused = Database::commit(&pool, tx).await;
+    assert!(matches!(refused, Err(InboxError::Aborted)), "{refused:?}");
+    let mut tx = Database::begin(&pool).await.unwrap();
+    assert_eq!(once(&mut tx, "a", event).await.unwrap(), Seen::First);
+    assert!(sqlx::query("savepoint s").execute(&mut *tx).await.is_ok());
+    assert!(sqlx::query("select 1/0").execute(&mut *tx).await.is_err());
+    assert!(
+        sqlx::query("rollback to savepoint s")
+            .execute(&mut *tx)
+            .await
+            .is_ok()
+    );
+    Database::commit(&pool, tx).await.unwrap();
+    let mut tx = Database::begin(&pool).await.unwrap();
+    assert_eq!(once(&mut tx, "a", event).await.unwrap(), Seen::Before);
+}
+
 /// Of two that see an event at the same time the second waits, and sees what became of the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_transactions_that_see_an_event_at_the_same_time_one_is_first() {

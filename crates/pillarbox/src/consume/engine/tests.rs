@@ -190,6 +190,51 @@ async fn a_database_that_is_away_costs_no_attempt() {
     assert!(!stage.lag().database_away);
 }
 
+/// A statement that takes too long, or another database that the handler uses.
+#[tokio::test(start_paused = true)]
+async fn a_handlers_error_that_only_sounds_like_the_databases_holds_back_its_own_key() {
+    let mut stage = Stage::open(
+        |options| options.attempts_max = 3,
+        |call| async move {
+            match call.position {
+                1 => Err("it sounds as if the database were away".into()),
+                _ => Ok(()),
+            }
+        },
+    );
+    for (n, key) in [(1, "a"), (2, "a"), (3, "b")] {
+        stage.send(event(n, key));
+    }
+    stage.done(3).await;
+    assert_eq!(stage.effects(), ["b3", "a2"]);
+    assert_eq!(stage.letters().len(), 1);
+    assert_eq!(
+        stage.calls.load(Ordering::SeqCst),
+        3 + 1 + 2,
+        "the first time it is excused"
+    );
+    assert!(!stage.lag().database_away);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_was_away_for_a_moment_costs_no_attempt() {
+    let mut stage = Stage::open(
+        |options| options.attempts_max = 1,
+        |call| async move {
+            match call.earlier {
+                0 => Err("the database was away".into()),
+                _ => Ok(()),
+            }
+        },
+    );
+    stage.send(event(1, "a"));
+    stage.done(1).await;
+    assert_eq!(
+        (stage.effects(), stage.letters().len()),
+        (vec!["a1".to_owned()], 0)
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_conflict_costs_no_attempt_and_nobody_else_waits() {
     let mut stage = Stage::open(

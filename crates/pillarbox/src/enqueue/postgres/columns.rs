@@ -1,4 +1,4 @@
-//! Events as `insert.sql` takes them: an array for each column.
+//! Events as the statements take them: an array for each column, or for a single event its fields.
 
 use uuid::Uuid;
 
@@ -49,17 +49,40 @@ impl<'a> Columns<'a> {
             aggregate_id: column(events, |e| e.aggregate_id.as_str()),
             aggregate_version: column(events, |e| e.aggregate_version),
             partition_key: column(events, |e| e.partition_key.as_deref()),
-            payload: payloads(events)?,
-            headers: headers(events)?,
+            payload: events.iter().map(payload).collect::<Result<_, _>>()?,
+            headers: events.iter().map(headers).collect::<Result<_, _>>()?,
             project_id: column(events, |e| e.project_id.as_deref()),
             user_id: column(events, |e| e.user_id.as_deref()),
-            available_at: column(events, |e| {
-                e.available_at.map(|at| at.as_microsecond().max(YEAR_1))
-            }),
+            available_at: column(events, available_at),
             max_attempts: column(events, |e| e.retry.max_attempts),
             base_delay_ms: column(events, |e| e.retry.base_delay_ms),
             max_delay_ms: column(events, |e| e.retry.max_delay_ms),
             backoff_multiplier: column(events, |e| e.retry.backoff_multiplier),
+            channel,
+            topics,
+        })
+    }
+}
+
+/// One event as `insert_one.sql` takes it, in the order of the parameters.
+pub(super) struct Row<'a> {
+    pub(super) event: &'a Event,
+    pub(super) payload: &'a str,
+    pub(super) headers: String,
+    /// Microseconds since 1970.
+    pub(super) available_at: Option<i64>,
+    pub(super) channel: String,
+    /// The topic to ask whether there is room for, or none.
+    pub(super) topics: &'a [&'a str],
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn of(event: &'a Event, topics: &'a [&'a str], channel: String) -> Result<Self, EnqueueError> {
+        Ok(Self {
+            event,
+            payload: payload(event)?,
+            headers: headers(event)?,
+            available_at: available_at(event),
             channel,
             topics,
         })
@@ -71,16 +94,14 @@ fn column<'a, T>(events: &'a [Event], field: impl Fn(&'a Event) -> T) -> Vec<T> 
 }
 
 /// Checked to be JSON, and so UTF-8, before.
-fn payloads(events: &[Event]) -> Result<Vec<&str>, EnqueueError> {
-    events
-        .iter()
-        .map(|event| std::str::from_utf8(&event.payload).map_err(|e| EnqueueError::Database(e.into())))
-        .collect()
+fn payload(event: &Event) -> Result<&str, EnqueueError> {
+    std::str::from_utf8(&event.payload).map_err(|e| EnqueueError::Database(e.into()))
 }
 
-fn headers(events: &[Event]) -> Result<Vec<String>, EnqueueError> {
-    events
-        .iter()
-        .map(|event| serde_json::to_string(&event.headers).map_err(|e| EnqueueError::Database(e.into())))
-        .collect()
+fn headers(event: &Event) -> Result<String, EnqueueError> {
+    serde_json::to_string(&event.headers).map_err(|e| EnqueueError::Database(e.into()))
+}
+
+fn available_at(event: &Event) -> Option<i64> {
+    event.available_at.map(|at| at.as_microsecond().max(YEAR_1))
 }

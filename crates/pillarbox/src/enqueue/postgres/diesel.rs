@@ -9,7 +9,7 @@ use diesel::{
 use diesel_async::{AsyncPgConnection, RunQueryDsl, TransactionManager};
 use uuid::Uuid;
 
-use super::{Answer, Carrier, Columns, Failure};
+use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
     enqueue::{EnqueueError, Enqueued, Outbox, Transaction},
     event::Event,
@@ -40,9 +40,54 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), EnqueueError
 }
 
 impl Carrier for AsyncPgConnection {
-    async fn ask(&mut self, sql: &str, texts: &[&str]) -> Result<Vec<Answer>, Failure> {
-        let query = sql_query(sql).bind::<Array<Text>, _>(texts);
-        query.get_results::<Row>(self).await.map(answers).map_err(failure)
+    async fn ask(&mut self, sql: &str, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let query = sql_query(sql).bind::<Array<Text>, _>(topics);
+        query
+            .get_results::<Answered>(self)
+            .await
+            .map(answers)
+            .map_err(failure)
+    }
+
+    async fn lock(&mut self, sql: &str, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let query = sql_query(sql)
+            .bind::<Array<Text>, _>(keys)
+            .bind::<Array<Text>, _>(topics);
+        query
+            .get_results::<Answered>(self)
+            .await
+            .map(answers)
+            .map_err(failure)
+    }
+
+    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<Vec<Answer>, Failure> {
+        let event = row.event;
+        let query = sql_query(sql)
+            .bind::<UuidType, _>(event.id)
+            .bind::<Text, _>(&event.topic)
+            .bind::<Nullable<Text>, _>(&event.stream)
+            .bind::<Text, _>(&event.event_type)
+            .bind::<Integer, _>(event.schema_version)
+            .bind::<Text, _>(&event.aggregate_type)
+            .bind::<Text, _>(&event.aggregate_id)
+            .bind::<Nullable<BigInt>, _>(event.aggregate_version)
+            .bind::<Nullable<Text>, _>(&event.partition_key)
+            .bind::<Text, _>(row.payload)
+            .bind::<Text, _>(&row.headers)
+            .bind::<Nullable<Text>, _>(&event.project_id)
+            .bind::<Nullable<Text>, _>(&event.user_id)
+            .bind::<Nullable<BigInt>, _>(row.available_at)
+            .bind::<Nullable<Integer>, _>(event.retry.max_attempts)
+            .bind::<Nullable<BigInt>, _>(event.retry.base_delay_ms)
+            .bind::<Nullable<BigInt>, _>(event.retry.max_delay_ms)
+            .bind::<Nullable<Double>, _>(event.retry.backoff_multiplier)
+            .bind::<Text, _>(&row.channel)
+            .bind::<Array<Text>, _>(row.topics);
+        query
+            .get_results::<Answered>(self)
+            .await
+            .map(answers)
+            .map_err(failure)
     }
 
     async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
@@ -69,12 +114,16 @@ impl Carrier for AsyncPgConnection {
             .bind::<Array<Nullable<Double>>, _>(&columns.backoff_multiplier)
             .bind::<Text, _>(&columns.channel)
             .bind::<Texts, _>(&columns.topics);
-        query.get_results::<Row>(self).await.map(answers).map_err(failure)
+        query
+            .get_results::<Answered>(self)
+            .await
+            .map(answers)
+            .map_err(failure)
     }
 }
 
 #[derive(QueryableByName)]
-struct Row {
+struct Answered {
     #[diesel(sql_type = Nullable<UuidType>)]
     id: Option<Uuid>,
     #[diesel(sql_type = Nullable<Text>)]
@@ -95,8 +144,8 @@ struct Row {
     refused: Option<bool>,
 }
 
-fn answers(rows: Vec<Row>) -> Vec<Answer> {
-    let answer = |row: Row| Answer {
+fn answers(rows: Vec<Answered>) -> Vec<Answer> {
+    let answer = |row: Answered| Answer {
         id: row.id,
         class: row.class,
         pending: row.pending,

@@ -1,6 +1,19 @@
 -- Each key's lock, until the transaction ends, in an order that is the same for all. Before the insert, in a statement of
--- its own: the events' seqs are taken when all locks are held. Locks nothing else.
--- $1 keys
+-- its own: the events' seqs are taken when all locks are held. Locks nothing else. Where too much of a topic's class waits,
+-- nothing is locked, and the answer says so; where much does, it waits a little before, and no lock is held meanwhile.
+-- $1 keys, $2 topics
+with pressure as materialized (
+    select p.*
+    -- Where nothing is limited the function is not even called.
+    from (select true as limited from {events_pressure} limit 1) there
+    cross join lateral {events_pressure_of}(case when there.limited then $2::text[] end) p
+),
+slowed as materialized (
+    select pg_sleep(max(delay_ms) / 1000.0)
+    from pressure
+    where not exists (select from pressure where refused)
+    having max(delay_ms) > 0
+)
 select null::uuid as id, null::text as class, count(held.lock) as pending, null::bigint as soft, null::bigint as hard,
        null::bigint as oldest_ms, null::bigint as delay_ms, null::bigint as retry_after_ms, null::boolean as refused
 from (
@@ -11,5 +24,13 @@ from (
         order by hash
         offset 0
     ) key
+    where not exists (select from pressure where refused)
+      -- True, when it has waited.
+      and (select count(*) from slowed) >= 0
     offset 0
 ) held
+union all
+select null, class, pending, soft, hard, (extract(epoch from clock_timestamp() - oldest_at) * 1000)::bigint,
+       delay_ms, retry_after_ms, refused
+from pressure
+where refused

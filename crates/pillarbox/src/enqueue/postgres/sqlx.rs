@@ -1,11 +1,11 @@
 //! A transaction of sqlx. Its connection keeps the statements prepared.
 
 use sqlx::{
-    AssertSqlSafe, Error, Postgres, Row, Transaction,
+    AssertSqlSafe, Error, Postgres, Row as _, Transaction,
     postgres::{PgDatabaseError, PgRow},
 };
 
-use super::{Answer, Carrier, Columns, Failure};
+use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
     enqueue::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction},
     event::Event,
@@ -23,9 +23,46 @@ impl OpenTransaction for Transaction<'_, Postgres> {
 }
 
 impl Carrier for Transaction<'_, Postgres> {
-    async fn ask(&mut self, sql: &str, texts: &[&str]) -> Result<Vec<Answer>, Failure> {
+    async fn ask(&mut self, sql: &str, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
         let rows = sqlx::query(AssertSqlSafe(sql))
-            .bind(texts)
+            .bind(topics)
+            .fetch_all(&mut **self)
+            .await;
+        answers(rows)
+    }
+
+    async fn lock(&mut self, sql: &str, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(keys)
+            .bind(topics)
+            .fetch_all(&mut **self)
+            .await;
+        answers(rows)
+    }
+
+    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<Vec<Answer>, Failure> {
+        let event = row.event;
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(event.id)
+            .bind(&event.topic)
+            .bind(&event.stream)
+            .bind(&event.event_type)
+            .bind(event.schema_version)
+            .bind(&event.aggregate_type)
+            .bind(&event.aggregate_id)
+            .bind(event.aggregate_version)
+            .bind(&event.partition_key)
+            .bind(row.payload)
+            .bind(&row.headers)
+            .bind(&event.project_id)
+            .bind(&event.user_id)
+            .bind(row.available_at)
+            .bind(event.retry.max_attempts)
+            .bind(event.retry.base_delay_ms)
+            .bind(event.retry.max_delay_ms)
+            .bind(event.retry.backoff_multiplier)
+            .bind(&row.channel)
+            .bind(row.topics)
             .fetch_all(&mut **self)
             .await;
         answers(rows)

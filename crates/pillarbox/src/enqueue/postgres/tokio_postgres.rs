@@ -2,11 +2,11 @@
 //! prepared in a session, which a pooler would mind.
 
 use tokio_postgres::{
-    Error, Row, Transaction,
+    Error, Row as Answered, Transaction,
     types::{ToSql, Type},
 };
 
-use super::{Answer, Carrier, Columns, Failure};
+use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
     enqueue::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction},
     event::Event,
@@ -24,8 +24,41 @@ impl OpenTransaction for Transaction<'_> {
 }
 
 impl Carrier for Transaction<'_> {
-    async fn ask(&mut self, sql: &str, texts: &[&str]) -> Result<Vec<Answer>, Failure> {
-        answers(self.query_typed(sql, &[(&texts, Type::TEXT_ARRAY)]).await)
+    async fn ask(&mut self, sql: &str, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        answers(self.query_typed(sql, &[(&topics, Type::TEXT_ARRAY)]).await)
+    }
+
+    async fn lock(&mut self, sql: &str, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&keys, Type::TEXT_ARRAY), (&topics, Type::TEXT_ARRAY)];
+        answers(self.query_typed(sql, &parameters).await)
+    }
+
+    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<Vec<Answer>, Failure> {
+        let event = row.event;
+        let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
+            (&event.id, Type::UUID),
+            (&event.topic, Type::TEXT),
+            (&event.stream, Type::TEXT),
+            (&event.event_type, Type::TEXT),
+            (&event.schema_version, Type::INT4),
+            (&event.aggregate_type, Type::TEXT),
+            (&event.aggregate_id, Type::TEXT),
+            (&event.aggregate_version, Type::INT8),
+            (&event.partition_key, Type::TEXT),
+            (&row.payload, Type::TEXT),
+            (&row.headers, Type::TEXT),
+            (&event.project_id, Type::TEXT),
+            (&event.user_id, Type::TEXT),
+            (&row.available_at, Type::INT8),
+            (&event.retry.max_attempts, Type::INT4),
+            (&event.retry.base_delay_ms, Type::INT8),
+            (&event.retry.max_delay_ms, Type::INT8),
+            (&event.retry.backoff_multiplier, Type::FLOAT8),
+            (&row.channel, Type::TEXT),
+            (&row.topics, Type::TEXT_ARRAY),
+        ];
+        answers(self.query_typed(sql, &parameters).await)
     }
 
     async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
@@ -55,12 +88,12 @@ impl Carrier for Transaction<'_> {
     }
 }
 
-fn answers(rows: Result<Vec<Row>, Error>) -> Result<Vec<Answer>, Failure> {
+fn answers(rows: Result<Vec<Answered>, Error>) -> Result<Vec<Answer>, Failure> {
     rows.and_then(|rows| rows.iter().map(answer).collect())
         .map_err(failure)
 }
 
-fn answer(row: &Row) -> Result<Answer, Error> {
+fn answer(row: &Answered) -> Result<Answer, Error> {
     Ok(Answer {
         id: row.try_get(0)?,
         class: row.try_get(1)?,

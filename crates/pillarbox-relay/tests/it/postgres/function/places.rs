@@ -4,7 +4,7 @@ use pillarbox::table::Tables;
 use pillarbox_relay::{
     Store,
     connect::DatabaseOptions,
-    store::{Admin, StoreErrorKind, postgres::PostgresStore},
+    store::{Admin, postgres::PostgresStore},
 };
 use pillarbox_testkit::servers;
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgConnectOptions};
@@ -131,11 +131,9 @@ async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
     id(&stranger, call).await.unwrap();
 }
 
-#[tokio::test]
-async fn who_may_not_make_the_function_is_told_what_to_ask_for() {
-    let Some((place, stranger)) = place_and_stranger().await else {
-        return;
-    };
+/// An owner of nothing but his own schema, and the place of another.
+async fn place_and_tenant() -> Option<(Place, String, String)> {
+    let (place, stranger) = place_and_stranger().await?;
     let name: String = sqlx::query_scalar("select current_user::text")
         .fetch_one(&stranger)
         .await
@@ -146,23 +144,61 @@ async fn who_may_not_make_the_function_is_told_what_to_ask_for() {
         ))
         .await;
     let url = place.url.replace("postgres@", &format!("{name}@"));
-    let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
-    let refused = async |advice: &str| {
-        let error = store.migrate().await.unwrap_err();
-        assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
-        assert!(error.to_string().contains(advice), "{error}");
-        let made = "select count(*) from pg_tables where schemaname = 'app'";
-        assert_eq!(place.number(made).await, 0, "nothing is left half made");
+    Some((place, name, url))
+}
+
+#[tokio::test]
+async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_for() {
+    let Some((place, name, url)) = place_and_tenant().await else {
+        return;
     };
-    // The schema is another's, then the function is, then neither is there.
-    let grant = format!("grant create, usage on schema pillarbox to {name}");
-    refused(&grant).await;
-    place.run(&grant).await;
-    refused("the function pillarbox.enqueue belongs to postgres").await;
-    place.run("drop schema pillarbox cascade").await;
-    let create = format!("create schema pillarbox authorization {name}");
-    refused(&create).await;
-    place.run(&create).await;
-    store.migrate().await.unwrap();
+    let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
+    // The function is another's, who serves this outbox too.
+    place
+        .run(&format!("grant create, usage on schema pillarbox to {name}"))
+        .await;
+    let done = store.migrate().await.unwrap();
+    let left = "left the function pillarbox.enqueue as it is: it belongs to postgres";
+    assert!(done.iter().any(|line| line.starts_with(left)), "{done:?}");
+    assert_eq!(store.missing().await.unwrap(), [""; 0]);
     store.check().await.unwrap();
+    // The schema is another's; there is none. Each time nothing changes, and what to ask for is told again.
+    let grant = format!("grant create, usage on schema pillarbox to {name}");
+    let create = format!("create schema pillarbox authorization {name}");
+    let without = "drop schema pillarbox cascade";
+    let foreign = format!("{without}; create schema pillarbox");
+    for (before, advice) in [(&*foreign, grant), (without, create.clone())] {
+        place.run(before).await;
+        let done = store.migrate().await.unwrap();
+        assert_eq!(done, ["nothing to do: version 4 is there"]);
+        let missing = store.missing().await.unwrap();
+        assert!(missing[0].contains(&advice), "{missing:?}");
+    }
+    place.run(&create).await;
+    assert_eq!(
+        store.migrate().await.unwrap(),
+        ["made function pillarbox.enqueue"]
+    );
+    assert_eq!(store.missing().await.unwrap(), [""; 0]);
+    let pool = PgPool::connect(&url).await.unwrap();
+    id(&pool, "pillarbox.enqueue('t', 'k', 'T', '{}')").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_printed_migration_does_without_the_function_too() {
+    let Some((place, name, url)) = place_and_tenant().await else {
+        return;
+    };
+    place.run("drop schema pillarbox cascade").await;
+    let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
+    let pool = PgPool::connect(&url).await.unwrap();
+    let printed = || sqlx::raw_sql(AssertSqlSafe(store.migration_sql())).execute(&pool);
+    printed().await.unwrap();
+    store.check().await.unwrap();
+    assert_eq!(store.missing().await.unwrap().len(), 1);
+    place
+        .run(&format!("create schema pillarbox authorization {name}"))
+        .await;
+    printed().await.unwrap();
+    id(&pool, "pillarbox.enqueue('t', 'k', 'T', '{}')").await.unwrap();
 }

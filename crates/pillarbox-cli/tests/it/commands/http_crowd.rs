@@ -1,0 +1,55 @@
+//! Clients that say nothing, or slowly: they keep nobody else out.
+
+use std::net::TcpStream;
+
+use super::{dead_http::Served, *};
+
+/// As many as are served at a time.
+const CONNECTIONS: usize = 512;
+/// As many large bodies, and writers, as there may be at a time.
+const WRITERS: usize = 8;
+
+fn served() -> (TempDir, Served) {
+    let folder = migrated();
+    let text = "outbox:\n  sinks:\n    out: { url: \"null:\" }\n  http: { listen: \"127.0.0.1:0\" }\n";
+    std::fs::write(folder.path().join("pillarbox.yaml"), text).unwrap();
+    let served = Served::start(folder.path(), &["run"]);
+    (folder, served)
+}
+
+fn begun(served: &Served, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn those_who_ask_nothing_give_their_places_up() {
+    let (_folder, served) = served();
+    let silent: Vec<TcpStream> = (0..CONNECTIONS).map(|_| begun(&served, "GET /v1/st")).collect();
+    // The next one waits, and not for ever.
+    assert_eq!(served.get("/v1/status").0, 200);
+    drop(silent);
+}
+
+#[test]
+fn slow_bodies_keep_no_writer_of_one_event_out() {
+    let (_folder, served) = served();
+    let head = |length: usize| {
+        format!(
+            "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let slow: Vec<TcpStream> = (0..WRITERS)
+        .flat_map(|_| [500, 500_000])
+        .map(|length| begun(&served, &(head(length) + "{")))
+        .collect();
+    let event = line(1);
+    let mut stream = begun(&served, &(head(event.len()) + &event));
+    // Less than a slow one may take.
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
+    drop(slow);
+}
