@@ -280,7 +280,7 @@ impl Running {
         self.lag.borrow().clone()
     }
 
-    /// The same, to be told of changes.
+    /// The same, to be told of changes. It closes when the consumer ends, also by itself: a broker may want nothing more of it.
     pub fn watch(&self) -> watch::Receiver<Lag> {
         self.lag.clone()
     }

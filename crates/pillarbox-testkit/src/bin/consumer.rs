@@ -27,12 +27,12 @@ impl Handler<PgPool> for Effects {
             .bind(event.id)
             .execute(&mut **tx)
             .await?;
-        if rand::rng().random::<f64>() < self.plan.slow {
-            tokio::time::sleep(Duration::from_millis(self.plan.slow_ms)).await;
-        }
         if self.plan.deadly == Some(event.id) {
             // As a stack that overflows does, or a system that has no memory left: nothing unwinds.
             std::process::abort();
+        }
+        if rand::rng().random::<f64>() < self.plan.slow {
+            tokio::time::sleep(Duration::from_millis(self.plan.slow_ms)).await;
         }
         // After the effect: what is rolled back must leave nothing.
         let chance: f64 = rand::rng().random();
