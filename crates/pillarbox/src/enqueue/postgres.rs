@@ -43,12 +43,8 @@ trait Carrier: Send {
         topics: &[&str],
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 
-    /// Runs `insert_one.sql`.
-    fn write_one(
-        &mut self,
-        sql: &str,
-        row: &Row<'_>,
-    ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
+    /// Runs `insert_one.sql`, and says how many events it wrote.
+    fn write_one(&mut self, sql: &str, row: &Row<'_>) -> impl Future<Output = Result<u64, Failure>> + Send;
 
     /// Runs `insert.sql`.
     fn write(
@@ -125,11 +121,11 @@ async fn write_one(
 ) -> Result<bool, EnqueueError> {
     let sql = outbox.tables().render(include_str!("postgres/insert_one.sql"));
     let row = Row::of(event, topics, channel(outbox.tables()))?;
-    let answers = tx
+    let written = tx
         .write_one(&sql, &row)
         .await
         .map_err(|failure| failure.explain(outbox, std::slice::from_ref(event)))?;
-    Ok(!answers.is_empty())
+    Ok(written > 0)
 }
 
 async fn write(

@@ -29,19 +29,16 @@ begin
     begin
         -- A subtransaction that writes nothing, and so costs no transaction id.
         usual := payload::json is not null
-            and topic <> '' and key <> '' and event_type <> '' and schema_version >= 1 and headers = '{}'
-            and concat(topic, key, event_type) !~ '[\u0001-\u001f\u007f-\u009f]'
-            and topic !~ '[ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
+            and '' <> all (array[topic, key, event_type, coalesce(aggregate_type, topic), coalesce(aggregate_id, key)])
+            and concat(topic, key, event_type, aggregate_type, aggregate_id) !~ '[\u0001-\u001f\u007f-\u009f]'
             and octet_length(concat(topic, key, event_type, aggregate_type, aggregate_id)) <= 255
+            and topic !~ '[ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
             and octet_length(payload) <= coalesce(nullif(current_setting('pillarbox.payload_bytes_max', true), ''), '1048576')::bigint
-            and (octet_length(payload) <= 1024 or octet_length(payload) - octet_length(translate(payload, '[{', '')) <= 512)
-            and (aggregate_type is null or aggregate_type <> '' and aggregate_type !~ '[\u0001-\u001f\u007f-\u009f]')
-            and (aggregate_id is null or aggregate_id <> '' and aggregate_id !~ '[\u0001-\u001f\u007f-\u009f]')
-            and (aggregate_version is null or aggregate_version >= 0)
+            and octet_length(payload) - octet_length(translate(payload, '[{', '')) <= 512
+            and schema_version >= 1 and coalesce(aggregate_version, 0) >= 0
+            and headers = '{}' and not lock_key and new_id <> '00000000-0000-0000-0000-000000000000'
             and num_nonnulls(stream, project_id, user_id, available_at, max_attempts, base_delay_ms, max_delay_ms,
-                             backoff_multiplier, correlation_id, traceparent) = 0
-            and new_id <> '00000000-0000-0000-0000-000000000000'
-            and not lock_key;
+                             backoff_multiplier, correlation_id, traceparent) = 0;
     exception when data_exception or statement_too_complex then
         usual := false;
     end;
@@ -51,8 +48,8 @@ begin
         select new_id, topic, event_type, schema_version, coalesce(aggregate_type, topic), coalesce(aggregate_id, key),
                aggregate_version, case when aggregate_id is not null then key end, payload
         -- Conditions that always hold, once a relay that sleeps is told and, where there are limits, they have been minded.
-        from {events_asleep} asleep
-        where (asleep.last_value <= extract(epoch from now()) or (pg_notify('{channel}', '') is null) is not null)
+        where (coalesce(pg_sequence_last_value('{events_asleep}'::regclass), 0) <= date_part('epoch', now())
+               or (pg_notify('{channel}', '') is null) is not null)
           and (not exists (select from {events_pressure}) or ({events_mind_pressure}(topic) is null) is not null)
         on conflict on constraint {index_id} do nothing
         returning new_id into written;

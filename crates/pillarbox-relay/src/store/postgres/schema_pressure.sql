@@ -52,6 +52,15 @@ begin
 end
 $$;
 
+-- Whether an event of each of these topics may be written, and at once.
+create or replace function {events_has_room}(topics text[]) returns boolean
+language plpgsql stable
+as $$
+begin
+    return not exists (select from {events_pressure_of}(topics) p where p.refused or p.delay_ms > 0);
+end
+$$;
+
 -- The same for one topic, from any language: waits above the soft limit and raises PB429 from the hard one on.
 create or replace function {events_mind_pressure}(topic text) returns void
 language plpgsql

@@ -60,7 +60,7 @@ impl Carrier for AsyncPgConnection {
             .map_err(failure)
     }
 
-    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<Vec<Answer>, Failure> {
+    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
         let query = sql_query(sql)
             .bind::<UuidType, _>(event.id)
@@ -83,11 +83,8 @@ impl Carrier for AsyncPgConnection {
             .bind::<Nullable<Double>, _>(event.retry.backoff_multiplier)
             .bind::<Text, _>(&row.channel)
             .bind::<Array<Text>, _>(row.topics);
-        query
-            .get_results::<Answered>(self)
-            .await
-            .map(answers)
-            .map_err(failure)
+        let written = query.execute(self).await.map_err(failure)?;
+        Ok(u64::try_from(written).unwrap_or(u64::MAX))
     }
 
     async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {

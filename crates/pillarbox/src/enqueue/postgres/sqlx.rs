@@ -40,9 +40,9 @@ impl Carrier for Transaction<'_, Postgres> {
         answers(rows)
     }
 
-    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<Vec<Answer>, Failure> {
+    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
-        let rows = sqlx::query(AssertSqlSafe(sql))
+        let done = sqlx::query(AssertSqlSafe(sql))
             .bind(event.id)
             .bind(&event.topic)
             .bind(&event.stream)
@@ -63,9 +63,9 @@ impl Carrier for Transaction<'_, Postgres> {
             .bind(event.retry.backoff_multiplier)
             .bind(&row.channel)
             .bind(row.topics)
-            .fetch_all(&mut **self)
+            .execute(&mut **self)
             .await;
-        answers(rows)
+        done.map(|done| done.rows_affected()).map_err(failure)
     }
 
     async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {

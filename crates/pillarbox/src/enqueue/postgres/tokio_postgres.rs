@@ -34,7 +34,7 @@ impl Carrier for Transaction<'_> {
         answers(self.query_typed(sql, &parameters).await)
     }
 
-    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<Vec<Answer>, Failure> {
+    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
         let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
             (&event.id, Type::UUID),
@@ -58,7 +58,7 @@ impl Carrier for Transaction<'_> {
             (&row.channel, Type::TEXT),
             (&row.topics, Type::TEXT_ARRAY),
         ];
-        answers(self.query_typed(sql, &parameters).await)
+        self.execute_typed(sql, &parameters).await.map_err(failure)
     }
 
     async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
