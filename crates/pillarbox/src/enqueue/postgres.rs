@@ -89,7 +89,7 @@ async fn insert(
         topics.clear();
     }
     if let [event] = events
-        && write_one(tx, outbox, event, &topics).await?
+        && write_one(tx, outbox, event, !topics.is_empty()).await?
     {
         return Ok(vec![Enqueued::New]);
     }
@@ -117,10 +117,10 @@ async fn write_one(
     tx: &mut impl Carrier,
     outbox: &Outbox,
     event: &Event,
-    topics: &[&str],
+    ask: bool,
 ) -> Result<bool, EnqueueError> {
     let sql = outbox.tables().render(include_str!("postgres/insert_one.sql"));
-    let row = Row::of(event, topics, channel(outbox.tables()))?;
+    let row = Row::of(event, ask, channel(outbox.tables()))?;
     let written = tx
         .write_one(&sql, &row)
         .await

@@ -47,10 +47,10 @@ begin
                               partition_key, payload)
         select new_id, topic, event_type, schema_version, coalesce(aggregate_type, topic), coalesce(aggregate_id, key),
                aggregate_version, case when aggregate_id is not null then key end, payload
-        -- Conditions that always hold, once a relay that sleeps is told and, where there are limits, they have been minded.
+        -- The first always holds, but a relay that sleeps is told.
         where (coalesce(pg_sequence_last_value('{events_asleep}'::regclass), 0) <= date_part('epoch', now())
                or (pg_notify('{channel}', '') is null) is not null)
-          and (not exists (select from {events_pressure}) or ({events_mind_pressure}(topic) is null) is not null)
+          and (not exists (select from {events_pressure}) or {events_has_room}(topic))
         on conflict on constraint {index_id} do nothing
         returning new_id into written;
         if written is not null then

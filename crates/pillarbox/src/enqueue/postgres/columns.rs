@@ -72,19 +72,19 @@ pub(super) struct Row<'a> {
     /// Microseconds since 1970.
     pub(super) available_at: Option<i64>,
     pub(super) channel: String,
-    /// The topic to ask whether there is room for, or none.
-    pub(super) topics: &'a [&'a str],
+    /// Whether to ask if there is room for its topic.
+    pub(super) asked: Option<&'a str>,
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn of(event: &'a Event, topics: &'a [&'a str], channel: String) -> Result<Self, EnqueueError> {
+    pub(super) fn of(event: &'a Event, asked: bool, channel: String) -> Result<Self, EnqueueError> {
         Ok(Self {
             event,
             payload: payload(event)?,
             headers: headers(event)?,
             available_at: available_at(event),
             channel,
-            topics,
+            asked: asked.then_some(&event.topic),
         })
     }
 }

@@ -82,7 +82,7 @@ impl Carrier for AsyncPgConnection {
             .bind::<Nullable<BigInt>, _>(event.retry.max_delay_ms)
             .bind::<Nullable<Double>, _>(event.retry.backoff_multiplier)
             .bind::<Text, _>(&row.channel)
-            .bind::<Array<Text>, _>(row.topics);
+            .bind::<Nullable<Text>, _>(row.asked);
         let written = query.execute(self).await.map_err(failure)?;
         Ok(u64::try_from(written).unwrap_or(u64::MAX))
     }

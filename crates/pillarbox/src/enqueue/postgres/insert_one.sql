@@ -15,5 +15,5 @@ select $1::uuid, $2::text, $3::text, $4::text, $5::integer, $6::text, $7::text,
 where (coalesce(pg_sequence_last_value('{events_asleep}'::regclass), 0) <= date_part('epoch', now())
        or (pg_notify($19::text, '') is null) is not null)
   -- Where nothing is limited the function is not even called.
-  and (not exists (select from {events_pressure}) or {events_has_room}($20::text[]))
+  and (not exists (select from {events_pressure}) or {events_has_room}($20::text))
 on conflict (id) do nothing

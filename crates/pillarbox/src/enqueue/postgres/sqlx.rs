@@ -62,7 +62,7 @@ impl Carrier for Transaction<'_, Postgres> {
             .bind(event.retry.max_delay_ms)
             .bind(event.retry.backoff_multiplier)
             .bind(&row.channel)
-            .bind(row.topics)
+            .bind(row.asked)
             .execute(&mut **self)
             .await;
         done.map(|done| done.rows_affected()).map_err(failure)

@@ -56,7 +56,7 @@ impl Carrier for Transaction<'_> {
             (&event.retry.max_delay_ms, Type::INT8),
             (&event.retry.backoff_multiplier, Type::FLOAT8),
             (&row.channel, Type::TEXT),
-            (&row.topics, Type::TEXT_ARRAY),
+            (&row.asked, Type::TEXT),
         ];
         self.execute_typed(sql, &parameters).await.map_err(failure)
     }
