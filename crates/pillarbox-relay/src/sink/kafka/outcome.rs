@@ -73,6 +73,11 @@ fn no_answer(code: Code, says: &str) -> SinkError {
         | Code::DuplicateSequenceNumber
         | Code::UnknownProducerId
         | Code::InvalidProducerEpoch
+        // A coordinator that came back, or another in its place, and the transaction is not what it was.
+        | Code::InvalidTransactionalState
+        | Code::InvalidProducerIdMapping
+        | Code::ConcurrentTransactions
+        | Code::TransactionCoordinatorFenced
         | Code::Fatal
         | Code::GaplessGuarantee => SinkError::new(Kind::Unavailable, says).in_doubt(),
         Code::MessageTimedOut
@@ -227,6 +232,7 @@ mod tests {
             (Code::NotEnoughReplicas, Kind::Unavailable, false),
             (Code::NotEnoughReplicasAfterAppend, Kind::Unavailable, true),
             (Code::NotLeaderForPartition, Kind::Unavailable, false),
+            (Code::InvalidTransactionalState, Kind::Unavailable, true),
             (Code::RequestTimedOut, Kind::Timeout, true),
             (Code::MessageTimedOut, Kind::Timeout, true),
             (Code::BrokerTransportFailure, Kind::Unreachable, true),

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::{AssertSqlSafe, Row, Sqlite, Transaction, sqlite::SqliteRow};
+use serde::Deserialize;
+use sqlx::{AssertSqlSafe, Sqlite, Transaction};
 
 use super::explain;
 use crate::{
@@ -20,38 +21,61 @@ pub(super) struct Class {
     pressure: Pressure,
 }
 
+/// A class as `pressure.sql` tells it, with times in microseconds since 1970.
+#[derive(Deserialize)]
+struct Told {
+    class: String,
+    /// A JSON list.
+    topics: String,
+    soft: Option<i64>,
+    hard: Option<i64>,
+    max_delay_ms: i64,
+    pending: i64,
+    oldest_at: Option<i64>,
+    drained: f64,
+    measured_at: i64,
+}
+
 /// In their order: of those a topic matches, the first counts.
 pub(super) async fn classes(
     tx: &mut Transaction<'_, Sqlite>,
     outbox: &Outbox,
 ) -> Result<Vec<Class>, EnqueueError> {
     let sql = outbox.tables().render(include_str!("pressure.sql"));
-    let rows = sqlx::query::<Sqlite>(AssertSqlSafe(sql))
+    let told: String = sqlx::query_scalar(AssertSqlSafe(sql))
         .bind(outbox.tables().name())
-        .fetch_all(&mut **tx)
-        .await;
+        .fetch_one(&mut **tx)
+        .await
+        .map_err(|error| explain(outbox, None, error))?;
+    let told: Vec<Told> =
+        serde_json::from_str(&told).map_err(|error| EnqueueError::Database(error.into()))?;
     let now = Timestamp::now().as_microsecond();
-    rows.and_then(|rows| rows.iter().map(|row| class(row, now)).collect())
-        .map_err(|error| explain(outbox, None, error))
+    Ok(told.into_iter().map(|told| told.class(now)).collect())
 }
 
-fn class(row: &SqliteRow, now: i64) -> Result<Class, sqlx::Error> {
-    let number = |n: i64| u64::try_from(n).unwrap_or(0);
-    let limit = Limit {
-        soft: row.try_get::<Option<i64>, _>(2)?.map(number),
-        hard: row.try_get::<Option<i64>, _>(3)?.map(number),
-        max_delay: Duration::from_millis(number(row.try_get(4)?)),
-    };
-    let oldest: Option<i64> = row.try_get(6)?;
-    let oldest = oldest.map(|at| Duration::from_micros(number(now.saturating_sub(at))));
-    let fresh = now.saturating_sub(row.try_get(8)?) < FRESH_MICROS;
-    let drained: f64 = row.try_get(7)?;
-    let pending = number(row.try_get(5)?);
-    Ok(Class {
-        // What is no list of patterns matches nothing.
-        patterns: serde_json::from_str(row.try_get(1)?).unwrap_or_else(|_| vec![String::new()]),
-        pressure: limit.judge(row.try_get(0)?, pending, oldest, fresh.then_some(drained)),
-    })
+impl Told {
+    fn class(self, now: i64) -> Class {
+        let number = |n: i64| u64::try_from(n).unwrap_or(0);
+        let limit = Limit {
+            soft: self.soft.map(number),
+            hard: self.hard.map(number),
+            max_delay: Duration::from_millis(number(self.max_delay_ms)),
+        };
+        let oldest = self
+            .oldest_at
+            .map(|at| Duration::from_micros(number(now.saturating_sub(at))));
+        let fresh = now.saturating_sub(self.measured_at) < FRESH_MICROS;
+        Class {
+            // What is no list of patterns matches nothing.
+            patterns: serde_json::from_str(&self.topics).unwrap_or_else(|_| vec![String::new()]),
+            pressure: limit.judge(
+                &self.class,
+                number(self.pending),
+                oldest,
+                fresh.then_some(self.drained),
+            ),
+        }
+    }
 }
 
 pub(super) fn of<'a>(classes: &'a [Class], topic: &str) -> Option<&'a Pressure> {
