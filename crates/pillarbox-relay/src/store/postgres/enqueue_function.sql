@@ -48,9 +48,15 @@ begin
         select new_id, topic, event_type, schema_version, coalesce(aggregate_type, topic), coalesce(aggregate_id, key),
                aggregate_version, case when aggregate_id is not null then key end, payload
         -- The first always holds, but a relay that sleeps is told.
-        where (coalesce(pg_sequence_last_value('{events_asleep}'::regclass), 0) <= date_part('epoch', now())
-               or (pg_notify('{channel}', '') is null) is not null)
-          and (not exists (select from {events_pressure}) or {events_has_room}(topic))
+        from {events_asleep} asleep
+        where (asleep.last_value <= date_part('epoch', now()) or (pg_notify('{channel}', '') is null) is not null)
+          -- Its class is at no limit: as {events_pressure_of} says it.
+          and not exists (
+            select
+            from (select p.* from {events_pressure} p where topic ~ p.topics order by p.place limit 1) c
+            cross join {events_seq} s
+            where c.pending + greatest(s.last_value - c.at_seq, 0) >= least(c.soft + 1, c.hard)
+          )
         on conflict on constraint {index_id} do nothing
         returning new_id into written;
         if written is not null then

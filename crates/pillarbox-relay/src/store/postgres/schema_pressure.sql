@@ -52,20 +52,6 @@ begin
 end
 $$;
 
--- Whether an event of this topic may be written at once: what most transactions ask, and so one query. Null: nobody asks.
-create or replace function {events_has_room}(asked text) returns boolean
-language plpgsql stable
-as $$
-begin
-    return not exists (
-        select
-        from (select p.* from {events_pressure} p where asked ~ p.topics order by p.place limit 1) c
-        cross join {events_seq} s
-        where c.pending + greatest(s.last_value - c.at_seq, 0) >= least(c.soft + 1, c.hard)
-    );
-end
-$$;
-
 -- How it stands for one topic, from any language: waits above the soft limit and raises PB429 from the hard one on.
 create or replace function {events_mind_pressure}(topic text) returns void
 language plpgsql

@@ -213,7 +213,7 @@ async fn an_applications_role_needs_to_read_the_figures_and_gets_that_with_the_u
             "create role {role};
              grant insert, select on outbox_events to {role};
              grant select on outbox_events_asleep to {role};
-             drop function outbox_events_mind_pressure, outbox_events_has_room, outbox_events_pressure_of;
+             drop function outbox_events_mind_pressure, outbox_events_pressure_of;
              drop table outbox_events_pressure;
              update outbox_events_meta set version = 3"
         ))
