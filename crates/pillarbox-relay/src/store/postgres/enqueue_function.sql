@@ -50,12 +50,13 @@ begin
         -- The first always holds, but a relay that sleeps is told.
         from {events_asleep} asleep
         where (asleep.last_value <= date_part('epoch', now()) or (pg_notify('{channel}', '') is null) is not null)
-          -- Its class is at no limit: as {events_pressure_of} says it.
+          -- No class that would take it is at a limit. A sequence that can't be read is at the limit.
           and not exists (
             select
-            from (select p.* from {events_pressure} p where topic ~ p.topics order by p.place limit 1) c
-            cross join {events_seq} s
-            where c.pending + greatest(s.last_value - c.at_seq, 0) >= least(c.soft + 1, c.hard)
+            from {events_pressure} p
+            where p.pending + greatest(coalesce(pg_sequence_last_value('{events_seq}'::regclass), 1::bigint << 62) - p.at_seq, 0)
+                  >= least(p.soft + 1, p.hard)
+              and topic ~ p.topics
           )
         on conflict on constraint {index_id} do nothing
         returning new_id into written;
