@@ -1,10 +1,11 @@
-//! A broker and a database in memory.
+//! A broker in memory, and what is played on it.
+
+mod database;
 
 use std::{
-    collections::{HashMap, HashSet},
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc as threads,
     },
@@ -15,10 +16,11 @@ use bytes::Bytes;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use uuid::Uuid;
 
+use self::database::{MEMBER, Memory, Open, STRANGER};
 use crate::{
     consume::{
         Context, Handler, HandlerError, Lag, Options, Received,
@@ -28,159 +30,8 @@ use crate::{
         message::Message,
         source::{Incoming, Letters, Note, Source},
     },
-    inbox::{Attempts, Begun, Database, Inbox, InboxError, Place, Seen, Sighting, Transaction},
+    inbox::Inbox,
 };
-
-const MEMBER: Uuid = Uuid::from_u128(u128::MAX);
-const STRANGER: Uuid = Uuid::from_u128(u128::MAX - 1);
-
-#[derive(Clone, Default)]
-struct Memory {
-    tables: Arc<Mutex<Tables>>,
-}
-
-#[derive(Default)]
-struct Tables {
-    processed: HashSet<Uuid>,
-    effects: Vec<String>,
-    begun: HashMap<Uuid, u32>,
-    away: bool,
-    begins: usize,
-    commits_take: Duration,
-}
-
-#[derive(Default)]
-struct Open {
-    tables: Arc<Mutex<Tables>>,
-    remembered: Option<Uuid>,
-    ended: Option<Uuid>,
-    effects: Vec<String>,
-}
-
-impl Memory {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap()
-    }
-
-    fn there(&self) -> Result<(), InboxError> {
-        match self.tables().away {
-            true => Err(InboxError::Database("away".into())),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Transaction for Open {
-    async fn remember(&mut self, _: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
-        if self.tables.lock().unwrap().processed.contains(&sighting.event_id) {
-            return Ok(Seen::Before);
-        }
-        self.remembered = Some(sighting.event_id);
-        Ok(Seen::First)
-    }
-
-    async fn ended(&mut self, _: &Inbox, _: &str, event_id: Uuid) -> Result<(), InboxError> {
-        self.ended = Some(event_id);
-        Ok(())
-    }
-}
-
-impl Attempts for Memory {
-    async fn enter(&self, _: Place<'_>, member: Uuid) -> Result<(), InboxError> {
-        self.there()?;
-        self.tables().begun.insert(member, 0);
-        Ok(())
-    }
-
-    async fn leave(&self, _: Place<'_>, member: Uuid) -> Result<(), InboxError> {
-        self.there()?;
-        self.tables().begun.remove(&member);
-        Ok(())
-    }
-
-    async fn tidy(&self, _: Place<'_>) -> Result<(), InboxError> {
-        self.there()
-    }
-
-    async fn begun(&self, _: Place<'_>) -> Result<Vec<Begun>, InboxError> {
-        self.there()?;
-        let tables = self.tables();
-        let rows = tables.begun.iter();
-        Ok(rows
-            .map(|(id, times)| Begun {
-                id: *id,
-                times: *times,
-            })
-            .collect())
-    }
-
-    async fn begins(&self, _: Place<'_>, id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {
-        self.there()?;
-        let mut tables = self.tables();
-        if tables.processed.contains(&id) {
-            return Ok(None);
-        }
-        let times = tables.begun.entry(id).or_default();
-        *times = (*times + u32::from(alone)).max(1);
-        Ok(Some(*times))
-    }
-
-    async fn ends(&self, _: Place<'_>, id: Uuid) -> Result<(), InboxError> {
-        self.there()?;
-        let mut tables = self.tables();
-        let left = tables.begun.remove(&id).unwrap_or_default();
-        if left > 1 {
-            tables.begun.insert(id, left - 1);
-        }
-        Ok(())
-    }
-}
-
-impl Database for Memory {
-    type Transaction = Open;
-
-    async fn begin(&self) -> Result<Open, InboxError> {
-        self.tables().begins += 1;
-        self.there()?;
-        Ok(Open {
-            tables: self.tables.clone(),
-            ..Open::default()
-        })
-    }
-
-    async fn commit(&self, tx: Open) -> Result<(), InboxError> {
-        let takes = self.tables().commits_take;
-        sleep(takes).await;
-        self.there()?;
-        let mut tables = self.tables();
-        tables.processed.extend(tx.remembered);
-        tables.effects.extend(tx.effects);
-        if let Some(id) = tx.ended {
-            tables.begun.remove(&id);
-        }
-        Ok(())
-    }
-
-    async fn migrate(&self, _: &Inbox) -> Result<(), InboxError> {
-        Ok(())
-    }
-
-    async fn check(&self, _: &Inbox) -> Result<(), InboxError> {
-        self.there()
-    }
-
-    async fn forget_some(&self, _: &Inbox, _: &str, _: Duration) -> Result<u64, InboxError> {
-        Ok(0)
-    }
-
-    fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
-        error.to_string().contains("away")
-    }
-
-    fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
-        error.to_string().contains("conflict")
-    }
-}
 
 /// What a handler is called with.
 pub(super) struct Call {
