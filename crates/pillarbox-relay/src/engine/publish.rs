@@ -35,14 +35,20 @@ pub(super) struct Desk {
     relay: Arc<str>,
     state: State,
     pub(super) in_flight: usize,
-    /// Batches in a row that got no answer although the sink answered when asked.
+    /// Batches in a row of which it took nothing although it answered when asked and the connection held.
     trials: u32,
-    /// Until when it counts as up although it takes nothing.
-    up_until: Option<Instant>,
+    /// That it is up although it took nothing of so many.
+    found_up: Option<FoundUp>,
     /// Events it has taken.
     taken: u64,
     /// How many that were when it last took nothing of a whole batch.
     lonely_at: Option<u64>,
+}
+
+struct FoundUp {
+    until: Instant,
+    /// What it had taken then.
+    taken: u64,
 }
 
 enum State {
@@ -67,7 +73,7 @@ impl Desk {
             state: State::Up,
             in_flight: 0,
             trials: 0,
-            up_until: None,
+            found_up: None,
             taken: 0,
             lonely_at: None,
         }
@@ -155,9 +161,15 @@ impl Desk {
             .count();
         self.taken += took as u64;
         if self.trials >= TRIALS {
-            self.up_until = Some(Instant::now() + TRIALS_HOLD);
+            self.found_up = Some(FoundUp {
+                until: Instant::now() + TRIALS_HOLD,
+                taken: self.taken,
+            });
         }
-        let up = self.up_until.is_some_and(|until| Instant::now() < until);
+        let found = self.found_up.as_ref().filter(|found| Instant::now() < found.until);
+        let up = found.is_some();
+        // What it took since tells more than the finding: whether it takes anything now is asked by `doubted_at`.
+        let takes_nothing = found.is_some_and(|found| found.taken == self.taken);
         // A sink that falls silent in the middle of a batch answers nobody from there on: who got no answer is at fault only
         // if the last of the batch got one.
         let silent_at_the_end = outcomes.last().is_some_and(got_no_answer);
@@ -178,7 +190,7 @@ impl Desk {
                     // What nobody took may have come when the sink went down: only what it takes after that tells. So such an
                     // event is tried twice for each attempt that is counted, and nobody waits for it where others arrive.
                     let health = match error.kind {
-                        SinkErrorKind::Unavailable if !up => match entry.doubted_at {
+                        SinkErrorKind::Unavailable if !takes_nothing => match entry.doubted_at {
                             Some(then) if self.taken > then => SinkHealth::Answers,
                             _ => SinkHealth::Silent,
                         },
@@ -204,8 +216,9 @@ impl Desk {
             };
             resolved.push((entry, resolution));
         }
+        let broken = down.iter().any(|error| error.kind == SinkErrorKind::Unreachable);
         match self.outage(down, took) {
-            Some(error) => self.pause(error, progress),
+            Some(error) => self.pause(error, took == 0 && !broken, progress),
             None => {
                 self.trials = 0;
                 if matches!(self.state, State::Trial) {
@@ -236,13 +249,14 @@ impl Desk {
         }
     }
 
-    fn pause(&mut self, error: SinkError, progress: &Progress) {
+    /// `in_vain`: it took nothing of a batch, and no connection broke that would tell why.
+    fn pause(&mut self, error: SinkError, in_vain: bool, progress: &Progress) {
         match self.state {
             State::Down { .. } => return,
-            State::Trial => self.trials += 1,
-            State::Up => self.trials = 0,
+            State::Trial if in_vain => self.trials += 1,
+            State::Trial | State::Up => self.trials = 0,
         }
-        self.up_until = None;
+        self.found_up = None;
         tracing::warn!(
             sink = &*self.name,
             why = error.message,

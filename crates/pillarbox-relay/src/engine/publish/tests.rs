@@ -116,3 +116,41 @@ fn a_sink_that_stops_taking_in_the_middle_of_a_batch_charges_nobody() {
     assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
     assert!(desk.is_down());
 }
+
+fn broken() -> Outcome {
+    Outcome::Failed(SinkError::new(SinkErrorKind::Unreachable, "connection reset").in_doubt())
+}
+
+/// Pauses the desk by these answers and lets it be asked again, as often as it takes to believe that the sink is up.
+fn trials(desk: &mut Desk, outcomes: &[Outcome]) {
+    for _ in 0..=TRIALS {
+        resolve(desk, outcomes.to_vec());
+        desk.checked(Ok(()), &Progress::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_again_and_again_is_no_proof_that_the_sink_is_up() {
+    let mut desk = desk();
+    trials(&mut desk, &[broken()]);
+    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
+}
+
+#[test]
+fn trials_of_which_something_was_taken_are_not_in_vain() {
+    let mut desk = desk();
+    trials(&mut desk, &[Outcome::Delivered, timeout()]);
+    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
+}
+
+#[test]
+fn a_sink_that_took_something_since_it_was_found_up_may_stop_taking() {
+    let mut desk = desk();
+    trials(&mut desk, &[timeout()]);
+    assert!(matches!(
+        resolve(&mut desk, vec![nobody()])[0],
+        Resolution::Retry { .. }
+    ));
+    resolve(&mut desk, vec![Outcome::Delivered]);
+    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
+}
