@@ -1,11 +1,16 @@
 //! What an application says happened.
 
+mod first_use;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+#[doc(hidden)]
+pub use self::first_use::FirstUse;
 
 /// One event, as its producer writes it. The relay adds where it lies and how its delivery goes.
 ///
@@ -47,6 +52,10 @@ pub struct Event {
     pub available_at: Option<Timestamp>,
     #[serde(flatten)]
     pub retry: RetryOverrides,
+    /// Spent by default: who builds an event field by field need not know of it.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub first_use: FirstUse,
 }
 
 /// What this one event wants of the retry policy; `None` leaves it to the policy.
@@ -70,8 +79,9 @@ impl Event {
         aggregate_type: impl Into<String>,
         aggregate_id: impl Into<String>,
     ) -> Self {
+        let id = Uuid::now_v7();
         Self {
-            id: Uuid::now_v7(),
+            id,
             topic: topic.into(),
             stream: None,
             event_type: event_type.into(),
@@ -86,6 +96,7 @@ impl Event {
             user_id: None,
             available_at: None,
             retry: RetryOverrides::default(),
+            first_use: FirstUse::of(id),
         }
     }
 

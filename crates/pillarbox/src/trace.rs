@@ -33,11 +33,14 @@ pub(crate) fn traced<'a>(events: &'a [Event], limits: &Limits) -> Cow<'a, [Event
     let Some(current) = current() else {
         return events.into();
     };
-    let mut events = events.to_vec();
-    for event in &mut events {
-        add(event, &current, limits);
-    }
-    events.into()
+    let trace = |event: &Event| {
+        let first_use = event.first_use.hand_over(event.id);
+        let mut event = event.clone();
+        event.first_use = first_use;
+        add(&mut event, &current, limits);
+        event
+    };
+    events.iter().map(trace).collect()
 }
 
 fn current() -> Option<Current> {

@@ -7,9 +7,13 @@ mod sqlite;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use pillarbox::{Event, pressure::Limit};
-use pillarbox_relay::{pressure::Class, route::Pattern};
+use anyhow::{Result, anyhow, ensure};
+use pillarbox::{Event, Limits, Outbox, pressure::Limit, table::Tables};
+use pillarbox_relay::{
+    connect::{self, OpenStore},
+    pressure::Class,
+    route::Pattern,
+};
 use serde::Serialize;
 
 use super::{arena::Arena, database::Database, events::Maker};
@@ -85,6 +89,8 @@ struct Cost {
 
 pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result<Answer> {
     let mut shop = Shop::open(arena).await?;
+    let outbox = Outbox::new(arena.database_options.tables.clone(), Limits::default());
+    let limited = Limited::open(arena).await?;
     let ways = shop.ways();
     let mut maker = Maker::new(&arena.topic, 5_000, args.payload_bytes as usize);
     let turns = args.transactions.div_ceil(TURN);
@@ -93,20 +99,18 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     // The first turn prepares statements and fills caches.
     for turn in 0..=turns {
         for (way, times) in ways.iter().zip(&mut times) {
-            if *way == Way::EnqueueLimited {
-                limit(arena, &classes()?).await?;
-            }
+            let outbox = match way {
+                Way::EnqueueLimited => &limited.outbox,
+                _ => &outbox,
+            };
             for _ in 0..TURN {
                 let event = maker.next();
                 let account = i64::try_from(event.id.as_u128() % ACCOUNTS.unsigned_abs() as u128)?;
                 let began = Instant::now();
-                shop.transact(*way, account, &event).await?;
+                shop.transact(*way, outbox, account, &event).await?;
                 if turn > 0 {
                     times.push(began.elapsed());
                 }
-            }
-            if *way == Way::EnqueueLimited {
-                limit(arena, &[]).await?;
             }
         }
         bar.set_position(u64::from(turn));
@@ -114,11 +118,13 @@ pub(super) async fn run(args: &Args, arena: &Arena, context: &Context) -> Result
     bar.finish_and_clear();
     shop.close().await?;
     let written = u64::from((turns + 1) * TURN) * (ways.len() as u64 - 1);
-    let status = arena.store.admin.status().await.map_err(store_error)?;
+    let mut pending = 0;
+    for store in [&arena.store, &limited.store] {
+        pending += store.admin.status().await.map_err(store_error)?.pending;
+    }
     ensure!(
-        status.pending == written,
-        "{written} events were written and {} are there",
-        status.pending
+        pending == written,
+        "{written} events were written and {pending} are there"
     );
     print(&ways, times, context)?;
     Ok(Answer::Yes)
@@ -149,8 +155,24 @@ fn classes() -> Result<Vec<Class>> {
     ])
 }
 
-async fn limit(arena: &Arena, classes: &[Class]) -> Result<()> {
-    arena.store.gauge.set_classes(classes).await.map_err(store_error)
+/// An outbox beside the other, whose classes of topics have limits.
+struct Limited {
+    store: OpenStore,
+    outbox: Outbox,
+}
+
+impl Limited {
+    async fn open(arena: &Arena) -> Result<Self> {
+        let mut options = arena.database_options.clone();
+        options.tables = Tables::new(&format!("{}_limited", options.tables.name()), None)?;
+        let store = connect::store(&options).map_err(|error| anyhow!(error.chain()))?;
+        store.admin.migrate().await.map_err(store_error)?;
+        store.gauge.set_classes(&classes()?).await.map_err(store_error)?;
+        Ok(Self {
+            store,
+            outbox: Outbox::new(options.tables, Limits::default()),
+        })
+    }
 }
 
 impl Shop {
@@ -172,12 +194,12 @@ impl Shop {
         ways
     }
 
-    async fn transact(&mut self, way: Way, account: i64, event: &Event) -> Result<()> {
+    async fn transact(&mut self, way: Way, outbox: &Outbox, account: i64, event: &Event) -> Result<()> {
         match self {
-            Self::Postgres(shop) => shop.transact(way, account, event).await,
-            Self::Sqlite(shop) => shop.transact(way, account, event).await,
+            Self::Postgres(shop) => shop.transact(way, outbox, account, event).await,
+            Self::Sqlite(shop) => shop.transact(way, outbox, account, event).await,
             #[cfg(feature = "mongodb")]
-            Self::Mongo(shop) => shop.transact(way, account, event).await,
+            Self::Mongo(shop) => shop.transact(way, outbox, account, event).await,
         }
     }
 

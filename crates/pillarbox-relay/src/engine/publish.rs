@@ -166,7 +166,10 @@ impl Desk {
                 taken: self.taken,
             });
         }
-        let found = self.found_up.as_ref().filter(|found| Instant::now() < found.until);
+        let found = self
+            .found_up
+            .as_ref()
+            .filter(|found| Instant::now() < found.until);
         let up = found.is_some();
         // What it took since tells more than the finding: whether it takes anything now is asked by `doubted_at`.
         let takes_nothing = found.is_some_and(|found| found.taken == self.taken);

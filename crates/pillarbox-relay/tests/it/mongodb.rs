@@ -5,6 +5,7 @@
 
 mod costs;
 mod discovery;
+mod enqueueing;
 mod faults;
 mod harness;
 mod letters;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, pressure::Limit};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, pressure::Limit};
 use pillarbox_relay::{
     Settlement,
     connect::{self, DatabaseOptions, OpenStore},
@@ -20,13 +20,17 @@ const HARD: u64 = 10;
 /// What a producer waits half way; in SQLite none does.
 const DELAY: Option<Duration> = Some(Duration::from_millis(50));
 
-struct Place(OpenStore);
+struct Place {
+    open: OpenStore,
+    url: String,
+}
 
 impl Place {
     async fn new(url: &str) -> Self {
         let open = connect::store(&DatabaseOptions::new(url)).unwrap();
         open.admin.migrate().await.unwrap();
-        Self(open)
+        let url = url.to_owned();
+        Self { open, url }
     }
 
     async fn enqueue(&self, topics: &[&str]) -> Result<Vec<Enqueued>, EnqueueError> {
@@ -34,7 +38,7 @@ impl Place {
             .iter()
             .map(|topic| Event::new(*topic, "X", "thing", "1"))
             .collect();
-        match self.0.admin.enqueue(&Limits::default(), &events).await {
+        match self.open.admin.enqueue(&Limits::default(), &events).await {
             Ok(enqueued) => Ok(enqueued),
             Err(AdminEnqueueError::Refused(error)) => Err(error),
             Err(AdminEnqueueError::Store(error)) => panic!("{}", error.chain()),
@@ -62,13 +66,25 @@ impl Place {
         }
     }
 
+    /// And all producers know. In MongoDB that takes seconds, unless one asks.
+    async fn set_classes(&self, classes: &[Class]) {
+        self.open.gauge.set_classes(classes).await.unwrap();
+        if self.url.starts_with("mongodb:") {
+            let client = mongodb::Client::with_uri_str(&self.url).await.unwrap();
+            let mut session = client.start_session().await.unwrap();
+            session.start_transaction().await.unwrap();
+            Outbox::default().pressure(&mut session, "any").await.unwrap();
+            session.abort_transaction().await.unwrap();
+        }
+    }
+
     async fn pending(&self) -> u64 {
-        self.0.admin.status().await.unwrap().pending
+        self.open.admin.status().await.unwrap().pending
     }
 
     /// What people are told of a class.
     async fn told(&self, class: &str) -> Option<Standing> {
-        let status = self.0.admin.status().await.unwrap();
+        let status = self.open.admin.status().await.unwrap();
         status.pressure.into_iter().find(|told| told.class == class)
     }
 
@@ -79,7 +95,7 @@ impl Place {
     fn keep(&self) -> CancellationToken {
         let stop = CancellationToken::new();
         let keeper = Keeper {
-            gauge: self.0.gauge.clone(),
+            gauge: self.open.gauge.clone(),
             classes: classes(),
         };
         tokio::spawn(keeper.keep(stop.clone()));
@@ -97,7 +113,7 @@ impl Place {
 
     /// Everything is delivered, as a relay would have done it.
     async fn deliver(&self) {
-        let (store, relay, ttl) = (&self.0.store, Uuid::now_v7(), Duration::from_secs(60));
+        let (store, relay, ttl) = (&self.open.store, Uuid::now_v7(), Duration::from_secs(60));
         store.heartbeat(relay, "relay", ttl, &[]).await.unwrap();
         let mut held = store.take_lanes(relay, 256, ttl).await.unwrap();
         let limit = PageLimit {
@@ -146,7 +162,7 @@ async fn too_much_is_refused_whole(place: &Place) {
         );
     }
     place.deliver().await;
-    place.0.gauge.set_classes(&classes()).await.unwrap();
+    place.set_classes(&classes()).await;
     let mut taken = 0;
     while !place.is_refused(&["bulk.a"]).await {
         taken += 1;
@@ -170,10 +186,10 @@ async fn too_much_is_refused_whole(place: &Place) {
         (money.producers, money.hard, money.retry_after),
         (Level::Free, None, None)
     );
-    place.0.gauge.set_classes(&classes()[..1]).await.unwrap();
+    place.set_classes(&classes()[..1]).await;
     assert_eq!(place.told("money").await, None);
-    place.0.gauge.set_classes(&[]).await.unwrap();
-    assert_eq!(place.0.admin.status().await.unwrap().pressure, []);
+    place.set_classes(&[]).await;
+    assert_eq!(place.open.admin.status().await.unwrap().pressure, []);
     for _ in 0..2 * HARD {
         assert!(!place.is_refused(&["bulk.a"]).await, "configured away");
     }
@@ -229,15 +245,15 @@ async fn people_are_told_who_is_slowed(place: &Place, delay: Option<Duration>) {
         topics: Vec::new(),
         limit,
     };
-    place.0.gauge.set_classes(&[slow]).await.unwrap();
+    place.set_classes(&[slow]).await;
     let figures = Figures {
-        at: place.0.gauge.glance(1).await.unwrap().at,
+        at: place.open.gauge.glance(1).await.unwrap().at,
         drained: 100.0,
         classes: vec![(510, Some(Timestamp::now() - Duration::from_secs(90)))],
     };
     let noted = async {
         loop {
-            place.0.gauge.note(&figures).await.unwrap();
+            place.open.gauge.note(&figures).await.unwrap();
             let slow = place.standing("slow").await;
             // A database without a sequence does not rely on them for long.
             if slow.pending > 0 {
@@ -251,7 +267,7 @@ async fn people_are_told_who_is_slowed(place: &Place, delay: Option<Duration>) {
     assert_eq!((slow.soft, slow.hard), (Some(10), Some(1_010)));
     let age = slow.oldest_age.unwrap();
     assert!((90..90 + DEADLINE.as_secs()).contains(&age.as_secs()), "{age:?}");
-    place.0.gauge.set_classes(&[]).await.unwrap();
+    place.set_classes(&[]).await;
 }
 
 async fn all(url: &str, delay: Option<Duration>) {

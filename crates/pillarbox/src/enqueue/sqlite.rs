@@ -7,21 +7,34 @@
 mod pressure;
 
 use jiff::Timestamp;
-use sqlx::{AssertSqlSafe, SqlSafeStr, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, Transaction, query::Query, sqlite::SqliteArguments};
 
 use super::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction};
 use crate::{event::Event, lane::lane_of, pressure::Pressure};
 
-const INSERT: &str = include_str!("sqlite/insert.sql");
+type Insert<'a> = Query<'a, Sqlite, SqliteArguments>;
 
 impl OpenTransaction for Transaction<'_, Sqlite> {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        let now = Timestamp::now().as_microsecond();
+        if let [event] = events {
+            let sql = statement(outbox, include_str!("sqlite/insert_one.sql"));
+            let insert = filled(sql, event, now)?.bind(outbox.tables().name());
+            if execute(self, outbox, event, insert).await? == Enqueued::New {
+                return Ok(vec![Enqueued::New]);
+            }
+        }
         let classes = pressure::classes(self, outbox).await?;
         let topics = events.iter().map(|event| event.topic.as_str());
         if let Some(busy) = pressure::refusal(&classes, topics) {
             return Err(busy);
         }
-        insert(self, outbox, events).await
+        let sql = statement(outbox, include_str!("sqlite/insert.sql"));
+        let mut enqueued = Vec::with_capacity(events.len());
+        for event in events {
+            enqueued.push(execute(self, outbox, event, filled(sql.clone(), event, now)?).await?);
+        }
+        Ok(enqueued)
     }
 
     async fn pressure(&mut self, outbox: &Outbox, topic: &str) -> Result<Option<Pressure>, EnqueueError> {
@@ -30,48 +43,52 @@ impl OpenTransaction for Transaction<'_, Sqlite> {
     }
 }
 
-async fn insert(
+fn statement(outbox: &Outbox, sql: &str) -> SqlStr {
+    AssertSqlSafe(outbox.tables().render(sql)).into_sql_str()
+}
+
+/// An insert of this event, as both statements number its columns.
+fn filled(sql: SqlStr, event: &Event, now: i64) -> Result<Insert<'_>, EnqueueError> {
+    let encode = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Encode(error);
+    let headers = serde_json::to_string(&event.headers).map_err(|e| encode(e.into()))?;
+    let payload = std::str::from_utf8(&event.payload).map_err(|e| encode(e.into()))?;
+    Ok(sqlx::query::<Sqlite>(sql)
+        .bind(i64::from(lane_of(event.key())))
+        .bind(event.id.to_string())
+        .bind(&event.topic)
+        .bind(&event.stream)
+        .bind(&event.event_type)
+        .bind(event.schema_version)
+        .bind(&event.aggregate_type)
+        .bind(&event.aggregate_id)
+        .bind(event.aggregate_version)
+        .bind(&event.partition_key)
+        .bind(&event.project_id)
+        .bind(&event.user_id)
+        .bind(now)
+        .bind(event.available_at.map(|at| at.as_microsecond()))
+        .bind(event.retry.max_attempts)
+        .bind(event.retry.base_delay_ms)
+        .bind(event.retry.max_delay_ms)
+        .bind(event.retry.backoff_multiplier)
+        .bind(headers)
+        .bind(payload))
+}
+
+async fn execute(
     tx: &mut Transaction<'_, Sqlite>,
     outbox: &Outbox,
-    events: &[Event],
-) -> Result<Vec<Enqueued>, EnqueueError> {
-    let insert = AssertSqlSafe(outbox.tables().render(INSERT)).into_sql_str();
-    let now = Timestamp::now().as_microsecond();
-    let mut enqueued = Vec::with_capacity(events.len());
-    for event in events {
-        let encode = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Encode(error);
-        let headers = serde_json::to_string(&event.headers).map_err(|e| encode(e.into()))?;
-        let payload = std::str::from_utf8(&event.payload).map_err(|e| encode(e.into()))?;
-        let done = sqlx::query::<Sqlite>(insert.clone())
-            .bind(i64::from(lane_of(event.key())))
-            .bind(event.id.to_string())
-            .bind(&event.topic)
-            .bind(&event.stream)
-            .bind(&event.event_type)
-            .bind(event.schema_version)
-            .bind(&event.aggregate_type)
-            .bind(&event.aggregate_id)
-            .bind(event.aggregate_version)
-            .bind(&event.partition_key)
-            .bind(&event.project_id)
-            .bind(&event.user_id)
-            .bind(now)
-            .bind(event.available_at.map(|at| at.as_microsecond()))
-            .bind(event.retry.max_attempts)
-            .bind(event.retry.base_delay_ms)
-            .bind(event.retry.max_delay_ms)
-            .bind(event.retry.backoff_multiplier)
-            .bind(headers)
-            .bind(payload)
-            .execute(&mut **tx)
-            .await
-            .map_err(|error| explain(outbox, Some(event), error))?;
-        enqueued.push(match done.rows_affected() {
-            0 => Enqueued::Duplicate,
-            _ => Enqueued::New,
-        });
-    }
-    Ok(enqueued)
+    event: &Event,
+    insert: Insert<'_>,
+) -> Result<Enqueued, EnqueueError> {
+    let done = insert
+        .execute(&mut **tx)
+        .await
+        .map_err(|error| explain(outbox, Some(event), error))?;
+    Ok(match done.rows_affected() {
+        0 => Enqueued::Duplicate,
+        _ => Enqueued::New,
+    })
 }
 
 /// An error of the database's library, in this crate's words.

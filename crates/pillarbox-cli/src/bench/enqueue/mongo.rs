@@ -5,7 +5,7 @@ use mongodb::{
     Client, ClientSession, Collection,
     bson::{Document, doc},
 };
-use pillarbox::{Event, Limits, Outbox, enqueue};
+use pillarbox::{Event, Outbox, enqueue};
 use pillarbox_relay::connect::DatabaseOptions;
 
 use super::{ACCOUNTS, Way};
@@ -14,7 +14,6 @@ pub(super) struct Shop {
     session: ClientSession,
     accounts: Collection<Document>,
     events: Collection<Document>,
-    outbox: Outbox,
 }
 
 impl Shop {
@@ -30,11 +29,16 @@ impl Shop {
             session: client.start_session().await?,
             accounts,
             events: database.collection(events),
-            outbox: Outbox::new(options.tables.clone(), Limits::default()),
         })
     }
 
-    pub(super) async fn transact(&mut self, way: Way, account: i64, event: &Event) -> Result<()> {
+    pub(super) async fn transact(
+        &mut self,
+        way: Way,
+        outbox: &Outbox,
+        account: i64,
+        event: &Event,
+    ) -> Result<()> {
         self.session.start_transaction().await?;
         self.accounts
             .update_one(doc! { "_id": account }, doc! { "$inc": { "balance": 1_i64 } })
@@ -43,7 +47,7 @@ impl Shop {
         match way {
             Way::NotAtAll | Way::Function => {}
             Way::Enqueue | Way::EnqueueLimited => {
-                self.outbox.enqueue(&mut self.session, event).await?;
+                outbox.enqueue(&mut self.session, event).await?;
             }
             Way::PlainInsert => {
                 self.events

@@ -1,7 +1,7 @@
 //! The business on PostgreSQL.
 
 use anyhow::Result;
-use pillarbox::{Event, Limits, Outbox};
+use pillarbox::{Event, Outbox};
 use pillarbox_relay::connect::DatabaseOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqlSafeStr, SqlStr};
 
@@ -9,7 +9,6 @@ use super::{ACCOUNTS, Way};
 
 pub(super) struct Shop {
     connection: PgConnection,
-    outbox: Outbox,
     change: SqlStr,
     insert: SqlStr,
     function: SqlStr,
@@ -32,7 +31,6 @@ impl Shop {
         .await?;
         Ok(Self {
             connection,
-            outbox: Outbox::new(options.tables.clone(), Limits::default()),
             change: sql("update {events_accounts} set balance = balance + 1 where id = $1"),
             insert: sql(
                 "insert into {events} (id, topic, event_type, aggregate_type, aggregate_id, payload)
@@ -45,7 +43,13 @@ impl Shop {
         })
     }
 
-    pub(super) async fn transact(&mut self, way: Way, account: i64, event: &Event) -> Result<()> {
+    pub(super) async fn transact(
+        &mut self,
+        way: Way,
+        outbox: &Outbox,
+        account: i64,
+        event: &Event,
+    ) -> Result<()> {
         let mut tx = self.connection.begin().await?;
         sqlx::query(self.change.clone())
             .bind(account)
@@ -54,7 +58,7 @@ impl Shop {
         let by_hand = match way {
             Way::NotAtAll => None,
             Way::Enqueue | Way::EnqueueLimited => {
-                self.outbox.enqueue(&mut tx, event).await?;
+                outbox.enqueue(&mut tx, event).await?;
                 None
             }
             Way::PlainInsert => Some(&self.insert),

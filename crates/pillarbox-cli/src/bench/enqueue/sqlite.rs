@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result};
-use pillarbox::{Event, Limits, Outbox, lane::lane_of};
+use pillarbox::{Event, Outbox, lane::lane_of};
 use pillarbox_relay::connect::DatabaseOptions;
 use sqlx::{AssertSqlSafe, Connection, SqlSafeStr, SqlStr, SqliteConnection, sqlite::SqliteConnectOptions};
 
@@ -11,7 +11,6 @@ use super::{ACCOUNTS, Way};
 
 pub(super) struct Shop {
     connection: SqliteConnection,
-    outbox: Outbox,
     change: SqlStr,
     insert: SqlStr,
 }
@@ -34,7 +33,6 @@ impl Shop {
             .await?;
         Ok(Self {
             connection,
-            outbox: Outbox::new(options.tables.clone(), Limits::default()),
             change: sql("update {events_accounts} set balance = balance + 1 where id = ?1"),
             insert: sql(
                 "insert into {events} (lane, id, topic, event_type, schema_version, aggregate_type, aggregate_id,
@@ -44,7 +42,13 @@ impl Shop {
         })
     }
 
-    pub(super) async fn transact(&mut self, way: Way, account: i64, event: &Event) -> Result<()> {
+    pub(super) async fn transact(
+        &mut self,
+        way: Way,
+        outbox: &Outbox,
+        account: i64,
+        event: &Event,
+    ) -> Result<()> {
         let mut tx = self.connection.begin_with("begin immediate").await?;
         sqlx::query(self.change.clone())
             .bind(account)
@@ -53,7 +57,7 @@ impl Shop {
         match way {
             Way::NotAtAll | Way::Function => {}
             Way::Enqueue | Way::EnqueueLimited => {
-                self.outbox.enqueue(&mut tx, event).await?;
+                outbox.enqueue(&mut tx, event).await?;
             }
             Way::PlainInsert => {
                 sqlx::query(self.insert.clone())

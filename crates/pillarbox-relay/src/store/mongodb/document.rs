@@ -102,6 +102,7 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
             max_delay_ms: fields.number("max_delay_ms")?,
             backoff_multiplier: fields.float("backoff_multiplier")?,
         },
+        first_use: Default::default(),
     };
     limits
         .check(&event, created_at)

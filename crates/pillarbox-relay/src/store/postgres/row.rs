@@ -81,6 +81,7 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
             max_delay_ms: columns.integer::<8>(21),
             backoff_multiplier: columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64)),
         },
+        first_use: Default::default(),
     };
     let created_at = columns.timestamp(16).unwrap_or(Timestamp::UNIX_EPOCH);
     limits

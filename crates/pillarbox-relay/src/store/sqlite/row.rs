@@ -63,6 +63,7 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
             max_delay_ms: get(row, 18, "max_delay_ms")?,
             backoff_multiplier: get(row, 19, "backoff_multiplier")?,
         },
+        first_use: Default::default(),
     };
     limits
         .check(&event, created_at)

@@ -14,7 +14,7 @@ const DOCUMENTS: u64 = 65_536;
 
 /// In an order that is the same for all.
 pub(super) async fn touch(
-    at: &Place<'_>,
+    at: &Place,
     session: &mut ClientSession,
     events: &[Event],
 ) -> Result<(), EnqueueError> {
