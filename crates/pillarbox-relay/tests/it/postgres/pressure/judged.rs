@@ -1,12 +1,13 @@
 //! The same judgement in SQL and in Rust.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pillarbox::{Outbox, pressure::Limit};
+use pillarbox::{EnqueueError, Event, Outbox, pressure::Limit};
 use pillarbox_relay::{
     pressure::{Class, Gauge},
     route::Pattern,
 };
+use sqlx::{Connection, Postgres, Transaction};
 
 use super::{class, place};
 
@@ -107,4 +108,100 @@ async fn topics_belong_to_the_first_class_that_takes_them_in_sql_as_in_rust() {
         let found = Outbox::default().pressure(&mut tx, topic).await.unwrap().unwrap();
         assert_eq!(found.class, format!("c{expected}"), "{topic}");
     }
+}
+
+/// One event's statement and the function only ask whether a class may be at a limit. What they then do is what the whole
+/// question would have had them do.
+#[tokio::test]
+async fn the_short_question_overlooks_nothing_that_the_long_one_finds() {
+    let Some(place) = place().await else { return };
+    let mut tx = place.pool.begin().await.unwrap();
+    let arrangements: [&[(&str, bool)]; 4] = [
+        &[("", true)],
+        &[("^other$", true)],
+        &[("^t[.]", false), ("", true)],
+        &[("^other$", true), ("^t[.]", true), ("", false)],
+    ];
+    let (mut refused, mut slowed, mut free) = (0, 0, 0);
+    for classes in arrangements {
+        for (soft, hard) in [
+            (Some(10), Some(20)),
+            (Some(20), Some(20)),
+            (Some(10), None),
+            (None, Some(20)),
+            (Some(0), Some(1)),
+        ] {
+            for pending in [0, 1, 9, 10, 11, 15, 19, 20, 21, 1_000_000_000_000_i64] {
+                for by_function in [false, true] {
+                    limit(&mut tx, classes, soft, hard, pending).await;
+                    let expected = Outbox::default().pressure(&mut tx, "t.x").await.unwrap();
+                    let (busy, waits) =
+                        expected.map_or((false, Duration::ZERO), |found| (found.refused, found.delay));
+                    let began = Instant::now();
+                    let was_refused = write(&mut tx, by_function).await;
+                    let case = format!("{classes:?} {soft:?} {hard:?} {pending} {by_function}");
+                    assert_eq!(was_refused, busy, "{case}");
+                    assert!(busy || began.elapsed() >= waits, "{case}: {waits:?}");
+                    refused += usize::from(busy);
+                    slowed += usize::from(!busy && !waits.is_zero());
+                    free += usize::from(!busy && waits.is_zero());
+                }
+            }
+        }
+    }
+    assert!(
+        refused > 20 && slowed > 20 && free > 20,
+        "{refused} {slowed} {free}"
+    );
+}
+
+/// Classes by their expressions and whether they have these limits.
+async fn limit(
+    tx: &mut Transaction<'_, Postgres>,
+    classes: &[(&str, bool)],
+    soft: Option<i64>,
+    hard: Option<i64>,
+    pending: i64,
+) {
+    sqlx::query("delete from outbox_events_pressure")
+        .execute(&mut **tx)
+        .await
+        .unwrap();
+    for (place, (topics, limited)) in (0_i16..).zip(classes) {
+        sqlx::query(
+            "insert into outbox_events_pressure (place, class, topics, soft, hard, max_delay_ms, pending, at_seq)
+             select $1, 'c', $2, $3, $4, 30, $5, last_value from outbox_events_seq",
+        )
+        .bind(place)
+        .bind(topics)
+        .bind(soft.filter(|_| *limited))
+        .bind(hard.filter(|_| *limited))
+        .bind(pending)
+        .execute(&mut **tx)
+        .await
+        .unwrap();
+    }
+}
+
+/// Whether it was refused. Takes it back.
+async fn write(tx: &mut Transaction<'_, Postgres>, by_function: bool) -> bool {
+    let mut attempt = tx.begin().await.unwrap();
+    let refused = if by_function {
+        let call =
+            "select pillarbox.enqueue(topic => 't.x', key => 'k', event_type => 'X', payload => '1'::text)";
+        let answer = sqlx::query(call).execute(&mut *attempt).await;
+        answer.is_err_and(|error| {
+            assert_eq!(error.as_database_error().unwrap().code().unwrap(), "PB429");
+            true
+        })
+    } else {
+        let event = Event::new("t.x", "X", "thing", "k");
+        match Outbox::default().enqueue(&mut attempt, &event).await {
+            Ok(_) => false,
+            Err(EnqueueError::Busy { .. }) => true,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    attempt.rollback().await.unwrap();
+    refused
 }
