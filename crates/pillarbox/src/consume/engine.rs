@@ -8,6 +8,7 @@
 //!
 //! **Why nothing is lost**: a position is acknowledged after the commit, never before.
 
+mod failing;
 mod looking;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -22,7 +23,7 @@ use super::{
     attempt::{Job, Outcome, Work},
     backoff,
     handler::Handler,
-    keys::{Failure, Key, Keys, Turn},
+    keys::{Key, Keys, Turn},
     lag::{Failing, Lag, is_news},
     letter,
     source::{Incoming, Note, Source},
@@ -35,8 +36,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Between two tries of a database that is away, at first and at most.
 const AWAY_FIRST: Duration = Duration::from_millis(100);
 const AWAY_MAX: Duration = Duration::from_secs(5);
-/// Before a transaction that another was preferred to is tried again.
-const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 /// How long the database and the broker may take to be told the last word when handlers took all the time there was.
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// Not to be reached.
@@ -239,75 +238,6 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         self.away = Some(Away { tries, until });
     }
 
-    /// Tried again soon, and not counted.
-    fn conflicted(&mut self, key: &Key, job: &Job, error: String) {
-        tracing::debug!(group = self.work.group, error, "a conflict in the database");
-        let failure = self.keys.failure(key).cloned().unwrap_or_else(|| Failure {
-            attempts: 0,
-            since: Instant::now(),
-            error,
-            doom: None,
-        });
-        let delay = backoff::delay(1, CONFLICT_PAUSE, CONFLICT_PAUSE, seed(job));
-        self.keys.failed(key, failure, Instant::now() + delay);
-    }
-
-    fn failed(&mut self, key: &Key, job: &Job, error: String, reject: bool) {
-        let options = &self.work.options;
-        let before = self.keys.failure(key);
-        let attempts = before.map_or(0, |failure| failure.attempts) + 1;
-        let since = before.map_or_else(Instant::now, |failure| failure.since);
-        let doom = match &job.received {
-            Err(_) => Some(letter::NO_EVENT),
-            Ok(_) if reject => Some(letter::REJECTED),
-            Ok(_) if attempts >= options.attempts_max => Some(letter::EXHAUSTED),
-            Ok(_) => None,
-        };
-        let id = job.id();
-        tracing::warn!(
-            group = self.work.group,
-            topic = job.message.topic,
-            position = job.message.position,
-            event = id.map(tracing::field::display),
-            attempt = attempts,
-            error,
-            "{}",
-            if doom.is_some() {
-                "the event becomes a dead letter"
-            } else {
-                "the event failed; its key waits"
-            },
-        );
-        let delay = match doom {
-            Some(_) => Duration::ZERO,
-            None => backoff::delay(attempts, options.backoff_base, options.backoff_max, seed(job)),
-        };
-        let failure = Failure {
-            attempts,
-            since,
-            error,
-            doom,
-        };
-        self.keys.failed(key, failure, Instant::now() + delay);
-    }
-
-    /// It is still dead, and its key waits until the letter is there.
-    fn unburied(&mut self, key: &Key, job: &Job, error: &str) {
-        let options = &self.work.options;
-        let topic = options.dead_letters.topic(&job.message.topic);
-        tracing::error!(
-            group = self.work.group,
-            topic,
-            error,
-            "a dead letter can't be published; its key waits"
-        );
-        if let Some(failure) = self.doomed(job, self.keys.failure(key).cloned()) {
-            let tries = u32::try_from(failure.since.elapsed().as_secs() / 4).unwrap_or(u32::MAX) + 1;
-            let delay = backoff::delay(tries, options.backoff_base, options.backoff_max, seed(job));
-            self.keys.failed(key, failure, Instant::now() + delay);
-        }
-    }
-
     fn look(&mut self) {
         let oldest = self.keys.oldest_failure();
         let lag = Lag {
@@ -370,14 +300,6 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             );
         }
     }
-}
-
-/// Scatters the retries of different events.
-fn seed(job: &Job) -> u64 {
-    job.message
-        .position
-        .wrapping_mul(31)
-        .wrapping_add(job.message.lane)
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

@@ -16,6 +16,8 @@ pub(crate) type Key = (u64, Arc<str>);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) attempts: u32,
+    /// Besides, how often the database preferred another transaction.
+    pub(crate) conflicts: u32,
     pub(crate) since: Instant,
     pub(crate) error: String,
     /// It has to go to the dead letters, for this reason.

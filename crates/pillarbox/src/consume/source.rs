@@ -32,7 +32,12 @@ pub(crate) enum Note {
     #[cfg_attr(not(feature = "nats"), allow(dead_code))]
     Opened { position: u64 },
     /// What it caused is committed: it may be acknowledged.
-    Done { lane: u64, position: u64 },
+    Done {
+        /// A stream has one.
+        #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
+        lane: u64,
+        position: u64,
+    },
     /// What is behind this place is another stream than before, or comes again: nothing that was read up to now may be
     /// acknowledged there. `settled` is told when all of that is done.
     #[cfg(feature = "nats")]

@@ -11,8 +11,8 @@ declare
     headers_bytes_max  constant integer := 16384;
     delay_max_seconds  constant integer := 31536000;
     depth_max          constant integer := 512;
-    payload_bytes_max  constant bigint :=
-        coalesce(nullif(current_setting('pillarbox.payload_bytes_max', true), ''), '1048576')::bigint;
+    bytes_max_set      constant text := coalesce(nullif(current_setting('pillarbox.payload_bytes_max', true), ''), '1048576');
+    payload_bytes_max  constant bigint := case when bytes_max_set ~ '^[0-9]{1,18}$' then bytes_max_set end;
     control            constant text := '[\u0001-\u001f\u007f-\u009f]';
     whitespace         constant text := '[\u0009-\u000d \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]';
     names   text[];
@@ -104,7 +104,9 @@ begin
             else found end);
     end if;
 
-    if octet_length(payload) > payload_bytes_max then
+    if payload_bytes_max is null then
+        return format('the setting pillarbox.payload_bytes_max is "%s", and must be a number of bytes, like 1048576', bytes_max_set);
+    elsif octet_length(payload) > payload_bytes_max then
         return format('the payload has %s bytes; %s are allowed. Store the large part elsewhere and send a reference, or raise the limit',
                       octet_length(payload), payload_bytes_max);
     elsif payload is null then

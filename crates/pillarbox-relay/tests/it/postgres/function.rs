@@ -191,18 +191,20 @@ async fn a_refusal_has_its_own_sqlstate_and_says_why() {
     assert!(message.starts_with("the payload is not JSON: "), "{message}");
     assert!(drain(&mut place.reader(), page(10)).await.is_empty());
     // The limit of the payload is the operator's to set.
-    place
-        .run("alter role postgres set pillarbox.payload_bytes_max = 10")
-        .await;
-    let strict = PgPool::connect(&place.url).await.unwrap();
-    place
-        .run("alter role postgres reset pillarbox.payload_bytes_max")
-        .await;
-    let (_, message) = refusal(&strict, "pillarbox.enqueue('t', 'k', 'T', '\"123456789\"')").await;
-    assert!(
-        message.starts_with("the payload has 11 bytes; 10 are allowed."),
-        "{message}"
-    );
+    for (limit, message) in [
+        ("10", "the payload has 11 bytes; 10 are allowed."),
+        (
+            "1MB",
+            "the setting pillarbox.payload_bytes_max is \"1MB\", and must be a number of bytes",
+        ),
+    ] {
+        let set = "do $$ begin execute
+            format('alter database %I set pillarbox.payload_bytes_max = ''LIMIT''', current_database()); end $$";
+        place.run(&set.replace("LIMIT", limit)).await;
+        let strict = PgPool::connect(&place.url).await.unwrap();
+        let (code, told) = refusal(&strict, "pillarbox.enqueue('t', 'k', 'T', '\"123456789\"')").await;
+        assert!(code == "PB400" && told.starts_with(message), "{code} {told}");
+    }
 }
 
 #[tokio::test]

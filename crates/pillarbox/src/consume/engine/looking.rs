@@ -65,6 +65,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         let (reason, error) = suspects::told(deaths);
         Some(Failure {
             attempts: deaths,
+            conflicts: 0,
             since: Instant::now(),
             error,
             doom: Some(reason),

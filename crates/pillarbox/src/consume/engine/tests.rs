@@ -254,6 +254,24 @@ async fn a_conflict_costs_no_attempt_and_nobody_else_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_conflicts_for_ever_ends_with_the_dead_letters() {
+    let mut stage = Stage::open(
+        |options| options.attempts_max = 2,
+        |call| async move {
+            match call.position {
+                1 => Err("a conflict".into()),
+                _ => Ok(()),
+            }
+        },
+    );
+    stage.send(event(1, "a"));
+    stage.send(event(2, "a"));
+    stage.done(2).await;
+    assert_eq!(stage.effects(), ["a2"]);
+    assert_eq!(stage.letters().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_is_acknowledged_after_its_commit_and_not_before() {
     let mut stage = Stage::open(|_| {}, |_| async { Ok(()) });
     stage.commits_take(5 * SECOND);

@@ -11,6 +11,7 @@ fn key(name: &str) -> Key {
 fn failure(attempts: u32) -> Failure {
     Failure {
         attempts,
+        conflicts: 0,
         since: Instant::now(),
         error: "as told".into(),
         doom: None,
