@@ -52,7 +52,7 @@ pub struct Event {
     pub available_at: Option<Timestamp>,
     #[serde(flatten)]
     pub retry: RetryOverrides,
-    /// Spent by default: who builds an event field by field need not know of it.
+    /// `Default::default()` where an event is built field by field.
     #[doc(hidden)]
     #[serde(skip)]
     pub first_use: FirstUse,

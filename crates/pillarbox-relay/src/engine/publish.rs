@@ -163,7 +163,7 @@ impl Desk {
         if self.trials >= TRIALS {
             self.found_up = Some(FoundUp {
                 until: Instant::now() + TRIALS_HOLD,
-                taken: self.taken,
+                taken: self.taken - took as u64,
             });
         }
         let found = self
@@ -171,7 +171,8 @@ impl Desk {
             .as_ref()
             .filter(|found| Instant::now() < found.until);
         let up = found.is_some();
-        // What it took since tells more than the finding: whether it takes anything now is asked by `doubted_at`.
+        // Who gets no answer from a sink that was found up is at fault. Whom nobody takes is so only while it takes nobody:
+        // what it took since tells more than the finding, and is asked for by `doubted_at`.
         let takes_nothing = found.is_some_and(|found| found.taken == self.taken);
         // A sink that falls silent in the middle of a batch answers nobody from there on: who got no answer is at fault only
         // if the last of the batch got one.

@@ -343,6 +343,8 @@ impl Window {
                 self.put_aside(next);
                 behind.into_iter().for_each(|entry| self.put_aside(entry));
             }
+            // Before the others, whose answers tell whether it is at fault.
+            Some(next) if next.doubted_at.is_some() => self.ready[next.sink].push_front(next),
             Some(next) => self.ready[next.sink].push_back(next),
             None => {
                 self.keys.remove(&key);

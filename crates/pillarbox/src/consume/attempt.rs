@@ -62,8 +62,8 @@ pub(super) enum Outcome {
     Failed { error: String, reject: bool },
     /// The database could not; nobody is to blame.
     Away { error: String },
-    /// The database preferred another transaction to this one; nobody is to blame.
-    Conflict { error: String },
+    /// The database preferred another transaction to this one; nobody is to blame. `handled`: its handler had begun.
+    Conflict { error: String, handled: bool },
     /// The dead letter could not be published.
     Unburied { error: String },
 }
@@ -148,8 +148,9 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             None => Outcome::Failed { error, reject },
             Some(Outcome::Away { error }) if self.answers().await => match failed_before {
                 true => Outcome::Failed { error, reject },
-                false => Outcome::Conflict { error },
+                false => Outcome::Conflict { error, handled: true },
             },
+            Some(Outcome::Conflict { error, .. }) => Outcome::Conflict { error, handled: true },
             Some(excuse) => excuse,
         }
     }
@@ -297,7 +298,10 @@ pub(super) fn not_the_events_fault<D: Database>(error: &InboxError) -> Outcome {
 /// What an error says that is the database's own affair.
 fn excuse<D: Database>(error: &(dyn std::error::Error + 'static)) -> Option<Outcome> {
     if D::is_conflict(error) {
-        return Some(Outcome::Conflict { error: told(error) });
+        return Some(Outcome::Conflict {
+            error: told(error),
+            handled: false,
+        });
     }
     D::is_away(error).then(|| Outcome::Away { error: told(error) })
 }

@@ -206,7 +206,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 self.keys.again(&key);
                 self.database_away(&error);
             }
-            Outcome::Conflict { error } => self.conflicted(&key, &job, error),
+            Outcome::Conflict { error, handled } => self.conflicted(&key, &job, error, handled),
             Outcome::Failed { error, reject } => self.failed(&key, &job, error, reject),
             Outcome::Unburied { error } => self.unburied(&key, &job, &error),
         }

@@ -2,7 +2,7 @@
 //!
 //! Begin the transaction with `begin immediate` (`pool.begin_with("begin immediate")`) when it reads before it writes:
 //! SQLite can't let a reader become a writer when another has written meanwhile, and says so at once, whatever the busy
-//! timeout.
+//! timeout. An event that is refused makes the transaction a writer too.
 
 mod pressure;
 

@@ -1,13 +1,16 @@
 //! Whether an event's id was never used.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use uuid::Uuid;
 
 /// An id that `Event::new` made is in no outbox before its event is first written, so who would have to look for it first
 /// need not. What makes a second use possible spends this: the first one, a clone, another id.
 #[doc(hidden)]
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FirstUse {
     id: Uuid,
     ahead: AtomicBool,
@@ -34,6 +37,14 @@ impl FirstUse {
             id,
             ahead: AtomicBool::new(self.take(id)),
         }
+    }
+}
+
+/// Short, as it stands in every event's.
+impl fmt::Debug for FirstUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ahead = self.ahead.load(Relaxed);
+        f.write_str(if ahead { "ahead" } else { "over" })
     }
 }
 

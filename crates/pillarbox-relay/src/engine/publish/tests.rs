@@ -144,6 +144,14 @@ fn trials_of_which_something_was_taken_are_not_in_vain() {
 }
 
 #[test]
+fn what_it_took_of_the_batch_by_which_it_was_found_up_counts_too() {
+    let mut desk = desk();
+    trials(&mut desk, &[timeout()]);
+    let resolved = resolve(&mut desk, vec![Outcome::Delivered, nobody()]);
+    assert_eq!(resolved[1], Resolution::Returned);
+}
+
+#[test]
 fn a_sink_that_took_something_since_it_was_found_up_may_stop_taking() {
     let mut desk = desk();
     trials(&mut desk, &[timeout()]);

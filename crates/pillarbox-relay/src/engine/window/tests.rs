@@ -130,6 +130,18 @@ fn a_returned_event_goes_out_again_before_its_followers() {
     assert_eq!(window.unsettled(), 0);
 }
 
+/// Else it would be the last of each batch while others come, and no answer after its own would tell that it is at fault.
+#[test]
+fn what_the_sink_may_be_down_for_goes_out_before_others() {
+    let mut window = window(true);
+    admit(&mut window, &["a"]);
+    let mut batch = window.take_batch(0, 1);
+    admit(&mut window, &["b", "c"]);
+    batch[0].doubted_at = Some(0);
+    window.complete(all(batch, Resolution::Returned));
+    assert_eq!(seqs(&window.take_batch(0, 10)), [1, 2, 3]);
+}
+
 #[test]
 fn a_death_lets_its_key_go_on() {
     let mut window = window(false);

@@ -1,5 +1,5 @@
-//! Backpressure: the figures that `enqueue` reads with its look for duplicates. There is no sequence to tell what was written
-//! since, so they are kept young.
+//! Backpressure: the figures that applications look at now and then. There is no sequence to tell what was written since, so
+//! they are kept young.
 
 use std::time::Duration;
 

@@ -23,20 +23,23 @@ const CONFLICT_MAX: Duration = Duration::from_secs(1);
 const CONFLICTS_MAX: u32 = 300;
 
 impl<D: Database, H: Handler<D>> Engine<D, H> {
-    /// Tried again soon, and not counted, unless that goes on and on: then the handler is at fault.
-    pub(super) fn conflicted(&mut self, key: &Key, job: &Job, error: String) {
+    /// Tried again soon, and not counted, unless its handler runs into conflicts again and again: then it is at fault.
+    pub(super) fn conflicted(&mut self, key: &Key, job: &Job, error: String, handled: bool) {
         tracing::debug!(group = self.work.group, error, "a conflict in the database");
         let mut failure = self.keys.failure(key).cloned().unwrap_or_else(|| Failure {
             attempts: 0,
             conflicts: 0,
             since: Instant::now(),
-            error: error.clone(),
+            error: String::new(),
             doom: None,
         });
-        if failure.conflicts >= CONFLICTS_MAX {
-            return self.failed(key, job, error, false);
+        if failure.doom.is_none() {
+            if handled && failure.conflicts >= CONFLICTS_MAX {
+                return self.failed(key, job, error, false);
+            }
+            failure.error = error;
         }
-        failure.conflicts += 1;
+        failure.conflicts = (failure.conflicts + 1).min(CONFLICTS_MAX);
         let delay = backoff::delay(failure.conflicts, CONFLICT_FIRST, CONFLICT_MAX, seed(job));
         self.keys.failed(key, failure, Instant::now() + delay);
     }

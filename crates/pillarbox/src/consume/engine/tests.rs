@@ -1,5 +1,6 @@
 //! The engine over a broker and a database in memory, in time that passes only when everybody waits.
 
+mod conflicts;
 mod deaths;
 mod stage;
 
@@ -233,42 +234,6 @@ async fn a_database_that_was_away_for_a_moment_costs_no_attempt() {
         (stage.effects(), stage.letters().len()),
         (vec!["a1".to_owned()], 0)
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_conflict_costs_no_attempt_and_nobody_else_waits() {
-    let mut stage = Stage::open(
-        |options| options.attempts_max = 2,
-        |call| async move {
-            match call.position {
-                1 if call.earlier < 10 => Err("a conflict".into()),
-                _ => Ok(()),
-            }
-        },
-    );
-    stage.send(event(1, "a"));
-    stage.send(event(2, "b"));
-    stage.done(2).await;
-    assert_eq!(stage.effects(), ["b2", "a1"]);
-    assert!(stage.letters().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_that_conflicts_for_ever_ends_with_the_dead_letters() {
-    let mut stage = Stage::open(
-        |options| options.attempts_max = 2,
-        |call| async move {
-            match call.position {
-                1 => Err("a conflict".into()),
-                _ => Ok(()),
-            }
-        },
-    );
-    stage.send(event(1, "a"));
-    stage.send(event(2, "a"));
-    stage.done(2).await;
-    assert_eq!(stage.effects(), ["a2"]);
-    assert_eq!(stage.letters().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

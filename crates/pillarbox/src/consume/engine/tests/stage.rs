@@ -258,6 +258,10 @@ impl Stage {
         self.memory.tables().begins
     }
 
+    pub(super) fn conflicts_before_the_handler(&self, times: usize) {
+        self.memory.tables().conflicts = times;
+    }
+
     pub(super) fn commits_take(&self, time: Duration) {
         self.memory.tables().commits_take = time;
     }

@@ -27,6 +27,8 @@ pub(super) struct Tables {
     pub(super) away: bool,
     pub(super) begins: usize,
     pub(super) commits_take: Duration,
+    /// So many transactions can't begin because of others.
+    pub(super) conflicts: usize,
 }
 
 #[derive(Default)]
@@ -122,6 +124,11 @@ impl Database for Memory {
     async fn begin(&self) -> Result<Open, InboxError> {
         self.tables().begins += 1;
         self.there()?;
+        let conflicts = self.tables().conflicts;
+        if conflicts > 0 {
+            self.tables().conflicts = conflicts - 1;
+            return Err(InboxError::Database("a conflict".into()));
+        }
         Ok(Open {
             tables: self.tables.clone(),
             ..Open::default()
@@ -158,6 +165,7 @@ impl Database for Memory {
     }
 
     fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
-        error.to_string().contains("conflict")
+        let mut chain = std::iter::successors(Some(error), |error| error.source());
+        chain.any(|error| error.to_string().contains("conflict"))
     }
 }
