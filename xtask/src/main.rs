@@ -12,6 +12,7 @@ mod campaigns;
 mod check;
 mod example;
 mod obtain;
+mod room;
 mod servers;
 mod steps;
 mod test;

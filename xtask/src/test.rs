@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::cache;
 use crate::obtain::{self, Servers};
+use crate::room;
 use crate::steps::{Outcome, Steps, cargo};
 
 #[derive(Args)]
@@ -18,6 +19,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    room::warn_if_little();
     let mut steps = Steps::default();
     let servers = obtain::all(&mut steps);
     let skips = Skips::new();
