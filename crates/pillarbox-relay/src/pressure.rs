@@ -1,7 +1,7 @@
 //! Backpressure: tells producers how much waits.
 //!
 //! [`Class`]es of topics come from the configuration. A [`Keeper`] writes them down beside the outbox, and how they stand; the
-//! producers read it with each event they enqueue, see [`pillarbox::pressure`]. While little waits nothing is counted.
+//! producers read it when they enqueue, see [`pillarbox::pressure`]. While little waits nothing is counted.
 //! [`decide`] says when to count.
 
 mod decide;
@@ -81,6 +81,8 @@ pub struct TopicWaiting {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
     pub at: Seq,
+    /// When measuring began: what was written since may not be in them.
+    pub measured: Instant,
     /// Events a second that go out, of all classes.
     pub drained: f64,
     pub classes: Vec<(u64, Option<Timestamp>)>,
@@ -131,7 +133,12 @@ impl Keeper {
             let started = Instant::now();
             let wait = match self.turn(&mut set, &mut before, &mut levels).await {
                 Ok(None) => return,
-                Ok(Some(wait)) => wait.max(started.elapsed() * REST_TIMES),
+                Ok(Some(wait)) => {
+                    let rest = started.elapsed() * REST_TIMES;
+                    // Where producers rely on young figures, they are told in time however long it takes.
+                    let longest = self.gauge.reliable_for().map_or(rest, |reliable| reliable / 2);
+                    wait.max(rest.min(longest))
+                }
                 Err(error) => {
                     tracing::debug!(why = error.chain(), "producers could not be told what waits");
                     AWAY
@@ -162,6 +169,7 @@ impl Keeper {
             return Ok(None);
         };
         let highest = limits.filter_map(|l| l.hard.max(l.soft)).max().unwrap_or(lowest);
+        let measured = Instant::now();
         let glance = self.gauge.glance(lowest.saturating_add(1)).await?;
         let moved = before
             .as_ref()
@@ -179,6 +187,7 @@ impl Keeper {
             let drained = drained(before.as_ref(), glance.at, waiting);
             let figures = Figures {
                 at: glance.at,
+                measured,
                 drained,
                 classes,
             };

@@ -1,4 +1,4 @@
-//! Into the application's own open transaction, and nowhere else: no other connection, no broker.
+//! Into the application's own open transaction, and nowhere else: no other connection writes, no broker.
 
 mod error;
 #[cfg(feature = "mongodb")]

@@ -176,7 +176,10 @@ impl Desk {
         let takes_nothing = found.is_some_and(|found| found.taken == self.taken);
         // A sink that falls silent in the middle of a batch answers nobody from there on: who got no answer is at fault only
         // if the last of the batch got one.
-        let silent_at_the_end = outcomes.last().is_some_and(got_no_answer);
+        let silent_at_the_end = outcomes
+            .iter()
+            .rfind(|outcome| **outcome != Outcome::Held)
+            .is_some_and(got_no_answer);
         let health = if (took > 0 && !silent_at_the_end) || up {
             SinkHealth::Answers
         } else {
@@ -203,6 +206,7 @@ impl Desk {
                     match judge(&error, health, attempts, attempts_max(policy, retry)) {
                         Verdict::Down => {
                             entry.doubted_at = Some(self.taken);
+                            entry.unanswered = error.kind == SinkErrorKind::Timeout;
                             down.push(error);
                             Resolution::Returned
                         }

@@ -344,7 +344,7 @@ impl Window {
                 behind.into_iter().for_each(|entry| self.put_aside(entry));
             }
             // Before the others, whose answers tell whether it is at fault.
-            Some(next) if next.doubted_at.is_some() => self.ready[next.sink].push_front(next),
+            Some(next) if next.unanswered => self.ready[next.sink].push_front(next),
             Some(next) => self.ready[next.sink].push_back(next),
             None => {
                 self.keys.remove(&key);

@@ -257,6 +257,7 @@ async fn people_are_told_who_is_slowed(place: &Place, delay: Option<Duration>) {
     };
     place.set_classes(&[slow]).await;
     let figures = Figures {
+        measured: tokio::time::Instant::now(),
         at: place.open.gauge.glance(1).await.unwrap().at,
         drained: 100.0,
         classes: vec![(510, Some(Timestamp::now() - Duration::from_secs(90)))],

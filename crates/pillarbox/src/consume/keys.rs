@@ -16,8 +16,9 @@ pub(crate) type Key = (u64, Arc<str>);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) attempts: u32,
-    /// Besides, how often the database preferred another transaction.
+    /// Besides, how often the database preferred another transaction, and how often its handler had begun then.
     pub(crate) conflicts: u32,
+    pub(crate) conflicts_handled: u32,
     pub(crate) since: Instant,
     pub(crate) error: String,
     /// It has to go to the dead letters, for this reason.

@@ -42,6 +42,14 @@ fn a_sink_that_falls_silent_in_the_middle_of_a_batch_charges_nobody() {
 }
 
 #[test]
+fn what_was_held_behind_it_is_no_answer() {
+    let mut desk = desk();
+    let resolved = resolve(&mut desk, vec![Outcome::Delivered, timeout(), Outcome::Held]);
+    assert_eq!(resolved[1..], [Resolution::Returned, Resolution::Returned]);
+    assert!(desk.is_down());
+}
+
+#[test]
 fn who_alone_gets_no_answer_is_charged() {
     let mut desk = desk();
     let resolved = resolve(&mut desk, vec![timeout(), Outcome::Delivered]);

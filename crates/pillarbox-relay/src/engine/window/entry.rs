@@ -33,6 +33,8 @@ pub(in crate::engine) struct Entry {
     pub(super) after_death: AfterDeath,
     /// Nobody took it when its sink had taken so many events: whether it is to blame is not known yet.
     pub(in crate::engine) doubted_at: Option<u64>,
+    /// The last time it got no answer, nor did the last of its batch.
+    pub(in crate::engine) unanswered: bool,
     pub(super) key: KeyId,
     /// The page it came with; `None` for one from the side table.
     pub(super) page: Option<u64>,
@@ -80,6 +82,7 @@ impl Entry {
             envelope: way.envelope,
             after_death: way.after_death,
             doubted_at: None,
+            unanswered: false,
             key,
             page,
         }

@@ -132,14 +132,13 @@ fn a_returned_event_goes_out_again_before_its_followers() {
 
 /// Else it would be the last of each batch while others come, and no answer after its own would tell that it is at fault.
 #[test]
-fn what_the_sink_may_be_down_for_goes_out_before_others() {
+fn what_got_no_answer_goes_out_before_others_and_what_nobody_took_behind_them() {
     let mut window = window(true);
-    admit(&mut window, &["a"]);
-    let mut batch = window.take_batch(0, 1);
-    admit(&mut window, &["b", "c"]);
-    batch[0].doubted_at = Some(0);
+    admit(&mut window, &["a", "b", "c", "d"]);
+    let mut batch = window.take_batch(0, 2);
+    batch[0].unanswered = true;
     window.complete(all(batch, Resolution::Returned));
-    assert_eq!(seqs(&window.take_batch(0, 10)), [1, 2, 3]);
+    assert_eq!(seqs(&window.take_batch(0, 10)), [1, 3, 4, 2]);
 }
 
 #[test]

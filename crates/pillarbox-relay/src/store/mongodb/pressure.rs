@@ -103,6 +103,7 @@ impl Gauge for MongoStore {
 
     async fn note(&self, figures: &Figures) -> Result<(), StoreError> {
         let at = self.connection.collections().await?;
+        let age = i64::try_from(figures.measured.elapsed().as_millis()).unwrap_or(i64::MAX);
         for (place, (pending, oldest)) in (0_i32..).zip(&figures.classes) {
             let oldest = oldest.map_or(Bson::Null, |at: Timestamp| {
                 DateTime::from_millis(at.as_millisecond()).into()
@@ -111,7 +112,7 @@ impl Gauge for MongoStore {
                 "pending": i64::try_from(*pending).unwrap_or(i64::MAX),
                 "oldest_at": oldest,
                 "drained": figures.drained,
-                "measured_at": "$$NOW",
+                "measured_at": { "$subtract": ["$$NOW", age] },
             } }];
             self.connection
                 .run(at.pressure.update_one(doc! { "_id": place }, change))

@@ -125,7 +125,7 @@ async fn who_gave_away_an_unused_id_loses_the_transaction_once_and_no_event() {
     assert_eq!(application.stored().await, 1);
 }
 
-/// Looks are outside of transactions, and mostly nobody waits for one.
+/// Looks are outside of transactions.
 #[tokio::test]
 async fn a_new_limit_is_felt_within_seconds() {
     let Some(application) = Application::new().await else {
@@ -168,6 +168,7 @@ impl Application {
     async fn note(&self, pending: &[u64]) {
         let figures = Figures {
             at: 0,
+            measured: tokio::time::Instant::now(),
             drained: 100.0,
             classes: pending.iter().map(|pending| (*pending, None)).collect(),
         };
@@ -201,12 +202,14 @@ async fn what_a_process_wrote_itself_counts_at_once_whatever_the_order_of_the_cl
         .await
         .unwrap();
     application.note(&[0, 0, 0]).await;
+    let noted = Instant::now();
     let mut taken = 0;
     while application.is_taken("near.x").await {
         taken += 1;
         assert!(taken <= 20, "the limit holds");
     }
-    assert_eq!(taken, 20);
+    // Of old figures nobody makes use, and what was written just before one's own count counts twice.
+    assert!(taken == 20 || noted.elapsed().as_secs() >= 2, "{taken}");
 }
 
 #[tokio::test]

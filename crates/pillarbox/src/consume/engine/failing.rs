@@ -29,17 +29,19 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         let mut failure = self.keys.failure(key).cloned().unwrap_or_else(|| Failure {
             attempts: 0,
             conflicts: 0,
+            conflicts_handled: 0,
             since: Instant::now(),
             error: String::new(),
             doom: None,
         });
         if failure.doom.is_none() {
-            if handled && failure.conflicts >= CONFLICTS_MAX {
+            failure.conflicts_handled += u32::from(handled);
+            if handled && failure.conflicts_handled >= CONFLICTS_MAX {
                 return self.failed(key, job, error, false);
             }
             failure.error = error;
         }
-        failure.conflicts = (failure.conflicts + 1).min(CONFLICTS_MAX);
+        failure.conflicts = failure.conflicts.saturating_add(1);
         let delay = backoff::delay(failure.conflicts, CONFLICT_FIRST, CONFLICT_MAX, seed(job));
         self.keys.failed(key, failure, Instant::now() + delay);
     }
@@ -48,7 +50,8 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         let options = &self.work.options;
         let before = self.keys.failure(key);
         let attempts = before.map_or(0, |failure| failure.attempts) + 1;
-        let conflicts = before.map_or(0, |failure| failure.conflicts);
+        let (conflicts, conflicts_handled) =
+            before.map_or((0, 0), |failure| (failure.conflicts, failure.conflicts_handled));
         let since = before.map_or_else(Instant::now, |failure| failure.since);
         let doom = match &job.received {
             Err(_) => Some(letter::NO_EVENT),
@@ -78,6 +81,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         let failure = Failure {
             attempts,
             conflicts,
+            conflicts_handled,
             since,
             error,
             doom,

@@ -66,6 +66,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         Some(Failure {
             attempts: deaths,
             conflicts: 0,
+            conflicts_handled: 0,
             since: Instant::now(),
             error,
             doom: Some(reason),

@@ -12,6 +12,7 @@ fn failure(attempts: u32) -> Failure {
     Failure {
         attempts,
         conflicts: 0,
+        conflicts_handled: 0,
         since: Instant::now(),
         error: "as told".into(),
         doom: None,

@@ -28,9 +28,10 @@ const FRESH: Duration = Duration::from_secs(3);
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 /// Where that is not done so long after it was asked for, somebody waits for it.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
-/// Nobody is slowed or refused by what was asked for longer ago.
+/// Nobody is slowed or refused by figures that were asked for longer ago.
 const SURE_FOR: Duration = Duration::from_millis(250);
-/// What was written in so short a time before something was counted may not have been committed, and counts besides.
+/// What was written in so short a time before something was counted may not have been committed, and counts besides. What a
+/// transaction wrote that stays open for longer may be missed until it commits.
 const OPEN_FOR: Duration = Duration::from_millis(250);
 
 const PRIMARY: SelectionCriteria = SelectionCriteria::ReadPreference(ReadPreference::Primary);
@@ -54,7 +55,7 @@ pub(super) async fn make_room(
 ) -> Result<(), EnqueueError> {
     let mut classes = match known::lately(at) {
         Some(classes) => classes,
-        None => look(at).await?,
+        None => look_if_possible(at).await?,
     };
     if classes.all.is_empty() {
         return Ok(());
@@ -62,12 +63,21 @@ pub(super) async fn make_room(
     let mut standing = classes.standing(at, topics.clone());
     if standing.is_err() || standing.as_ref().is_ok_and(|delay| !delay.is_zero()) {
         if classes.asked.elapsed() > SURE_FOR {
-            classes = look(at).await?;
+            classes = look_if_possible(at).await?;
             standing = classes.standing(at, topics);
         }
         tokio::time::sleep(standing?).await;
     }
     Ok(())
+}
+
+/// Where the database can't be asked, what was seen last is good enough: the insert tells the application what is wrong, as
+/// an error of its transaction.
+async fn look_if_possible(at: &Place) -> Result<Classes, EnqueueError> {
+    match (look(at).await, known::with(at, |known| known.classes.clone())) {
+        (Err(EnqueueError::Database(_)), Some(classes)) => Ok(classes),
+        (seen, _) => seen,
+    }
 }
 
 /// How the class of a topic stands now.
@@ -110,6 +120,9 @@ async fn look(at: &Place) -> Result<Classes, EnqueueError> {
     };
     if classes.are_old() {
         count(at, &classes).await?;
+    } else {
+        // The relay knows better again.
+        known::with(at, |known| known.counted = None);
     }
     Ok(known::with(at, |known| known.learn(classes)))
 }
@@ -117,6 +130,15 @@ async fn look(at: &Place) -> Result<Classes, EnqueueError> {
 /// All that waits, whatever its class, but no further than to the highest limit. The index on (status, created_at) has
 /// everything that is asked for.
 async fn count(at: &Place, classes: &Classes) -> Result<(), EnqueueError> {
+    let gate = known::with(at, |known| known.gate.clone());
+    // One at a time: a crowd would only take the longer.
+    let _counting = match gate.try_lock() {
+        Ok(counting) => counting,
+        Err(_) if known::with(at, |known| known.counted.is_some_and(|counted| counted.is_good())) => {
+            return Ok(());
+        }
+        Err(_) => gate.lock().await,
+    };
     if known::with(at, |known| {
         known.counted.is_some_and(|counted| counted.is_recent())
     }) {
@@ -124,7 +146,11 @@ async fn count(at: &Place, classes: &Classes) -> Result<(), EnqueueError> {
     }
     let limits = classes.all.iter().map(|class| class.limit);
     let highest = limits.filter_map(|limit| limit.hard.max(limit.soft)).max();
-    let most = highest.unwrap_or_default().saturating_mul(2).saturating_add(1);
+    let most = highest
+        .unwrap_or_default()
+        .saturating_mul(2)
+        .saturating_add(1)
+        .min(i64::MAX as u64);
     let began = Instant::now();
     let written = known::with(at, |known| known.written.before(began));
     let waiting = doc! { "status": "pending" };

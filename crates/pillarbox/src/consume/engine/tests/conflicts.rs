@@ -46,3 +46,33 @@ async fn conflicts_before_the_handler_begins_are_nobodys_fault() {
     stage.done(1).await;
     assert_eq!((stage.effects().len(), stage.letters().len()), (1, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_handlers_first_conflict_is_excused_however_many_there_were_before_it_began() {
+    let mut stage = Stage::open(
+        |options| options.attempts_max = 1,
+        |call| async move {
+            match call.earlier {
+                ..5 => Err("a conflict".into()),
+                _ => Ok(()),
+            }
+        },
+    );
+    stage.conflicts_before_the_handler(1_000);
+    stage.send(event(1, "a"));
+    stage.done(1).await;
+    assert_eq!((stage.effects().len(), stage.letters().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_rejected_stays_so_however_many_conflicts_its_burial_has() {
+    let mut stage = Stage::open(|_| {}, |_| async { Err(HandlerError::reject("nonsense")) });
+    stage.letters_away(true);
+    stage.send(event(1, "a"));
+    sleep(SECOND).await;
+    stage.conflicts_before_the_handler(1_000);
+    stage.letters_away(false);
+    stage.done(1).await;
+    assert_eq!(stage.calls.load(Ordering::SeqCst), 1, "it is not handled again");
+    assert!(stage.processed(1));
+}

@@ -18,6 +18,8 @@ pub(super) struct Known {
     /// The latest count of one's own.
     pub(super) counted: Option<Counted>,
     pub(super) written: Written,
+    /// Held by who counts.
+    pub(super) gate: Arc<tokio::sync::Mutex<()>>,
     /// Since when somebody asks in the background.
     renewing: Option<Instant>,
 }
@@ -41,11 +43,11 @@ pub(super) struct Counted {
 impl Counted {
     /// Counting a large backlog takes long, and is not to be done all the time.
     pub(super) fn is_recent(&self) -> bool {
-        self.began.elapsed() < RENEW_AFTER.max(self.took * 50)
+        self.began.elapsed() < RENEW_AFTER.max(self.took * 50).min(30 * RENEW_AFTER)
     }
 
     pub(super) fn is_good(&self) -> bool {
-        self.began.elapsed() < KNOWN_FOR.max(self.took * 100)
+        self.began.elapsed() < KNOWN_FOR.max(self.took * 100).min(60 * RENEW_AFTER)
     }
 }
 
@@ -148,7 +150,7 @@ impl Written {
         }
     }
 
-    /// What was surely committed before `then`, and so is in what was counted at that time.
+    /// What is taken to have been committed before `then`, and so to be in what was counted at that time.
     pub(super) fn before(&self, then: Instant) -> u64 {
         let Some(then) = then.checked_sub(OPEN_FOR) else {
             return 0;
