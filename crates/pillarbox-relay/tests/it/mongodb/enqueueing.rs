@@ -56,6 +56,18 @@ impl Application {
         })
     }
 
+    async fn with_classes(classes: &[Class]) -> Option<Self> {
+        let application = Self::new().await?;
+        application
+            .harness
+            .store
+            .gauge
+            .set_classes(classes)
+            .await
+            .unwrap();
+        Some(application)
+    }
+
     async fn begin(&self) -> ClientSession {
         let mut session = self.client.start_session().await.unwrap();
         session.start_transaction().await.unwrap();
@@ -186,21 +198,14 @@ impl Application {
 
 #[tokio::test]
 async fn what_a_process_wrote_itself_counts_at_once_whatever_the_order_of_the_classes() {
-    let Some(application) = Application::new().await else {
-        return;
-    };
     let classes = [
         class("free", "free.>", None),
         class("far", "far.>", Some(1_000)),
         class("near", "near.>", Some(20)),
     ];
-    application
-        .harness
-        .store
-        .gauge
-        .set_classes(&classes)
-        .await
-        .unwrap();
+    let Some(application) = Application::with_classes(&classes).await else {
+        return;
+    };
     application.note(&[0, 0, 0]).await;
     let noted = Instant::now();
     let mut taken = 0;
@@ -214,20 +219,13 @@ async fn what_a_process_wrote_itself_counts_at_once_whatever_the_order_of_the_cl
 
 #[tokio::test]
 async fn a_class_is_not_refused_for_what_others_wrote_while_the_relay_lives() {
-    let Some(application) = Application::new().await else {
-        return;
-    };
     let classes = [
         class("bulk", "bulk.>", Some(1_000)),
         class("orders", "order.>", Some(20)),
     ];
-    application
-        .harness
-        .store
-        .gauge
-        .set_classes(&classes)
-        .await
-        .unwrap();
+    let Some(application) = Application::with_classes(&classes).await else {
+        return;
+    };
     let bulk: Vec<Event> = (0..50).map(|_| Event::new("bulk.x", "X", "thing", "1")).collect();
     let mut session = application.begin().await;
     Outbox::default().enqueue_all(&mut session, &bulk).await.unwrap();
