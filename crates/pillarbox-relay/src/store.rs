@@ -66,6 +66,10 @@ pub struct Page {
     /// Every event of the reader's lanes up to this seq has been returned by now, or was settled before; and no
     /// transaction still open can add one below it.
     pub decided: Seq,
+    /// Every event of the reader's lanes with a seq up to this one that was committed before the reader was opened has been
+    /// returned by now, or was settled before. `Seq::MAX` once all have been. Until then an event of the side table with a
+    /// higher seq may have an unread predecessor of its key.
+    pub reached: Seq,
     /// There is more to read at once, without waiting.
     pub more: bool,
 }
@@ -79,6 +83,16 @@ pub struct Due {
     pub unreadable: Vec<Unreadable>,
     /// When the next one will be due, when there is one.
     pub next: Option<Duration>,
+    /// More are due behind this place. `None`: these were the last.
+    pub more_after: Option<DuePlace>,
+}
+
+/// A place in the order in which due events are returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DuePlace {
+    /// In the store's own unit.
+    pub due_at: i64,
+    pub seq: Seq,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -167,11 +181,21 @@ pub trait Store: Send + Sync + 'static {
     /// Writes down what became of events of the lanes given.
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError>;
 
-    /// What of the side table may be tried now: up to `limit`.
-    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError>;
+    /// What of the side table may be tried now, behind the place given: up to `limit`.
+    async fn due(
+        &self,
+        held: &[HeldLane],
+        after: Option<DuePlace>,
+        limit: PageLimit,
+    ) -> Result<Due, StoreError>;
 
     /// The keys of these lanes that have failing or held events, as [`pillarbox::lane::key_hash`]es.
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError>;
+
+    /// What keeps this relay from delivering, a line each, for [`Admin::status`]. It replaces what the relay reported before.
+    async fn report(&self, _relay: RelayId, _troubles: &[String]) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Tells producers that this relay sleeps and wants waking, or no longer does. A hint.
     async fn set_asleep(&self, _asleep: bool) -> Result<(), StoreError> {

@@ -25,8 +25,8 @@ use tokio::sync::watch;
 use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
 use super::{
-    Capabilities, Census, Due, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
-    StoreErrorKind,
+    Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
+    StoreError, StoreErrorKind,
 };
 use crate::{
     event::{Lane, Seq},
@@ -207,6 +207,7 @@ impl Store for MemoryStore {
             marks,
             position: None,
             page: Vec::new(),
+            caught_up: false,
         })
     }
 
@@ -214,8 +215,13 @@ impl Store for MemoryStore {
         self.call().await?.settle(held, settlement)
     }
 
-    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
-        Ok(self.call().await?.due(held, limit))
+    async fn due(
+        &self,
+        held: &[HeldLane],
+        after: Option<DuePlace>,
+        limit: PageLimit,
+    ) -> Result<Due, StoreError> {
+        Ok(self.call().await?.due(held, after, limit))
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
@@ -236,6 +242,8 @@ struct MemoryReader {
     position: Option<usize>,
     /// Of the read commits, what has not been returned yet, by seq.
     page: Vec<Seq>,
+    /// All that was there when the reader was opened has been returned.
+    caught_up: bool,
 }
 
 #[async_trait]
@@ -251,7 +259,12 @@ impl Reader for MemoryReader {
         self.page.drain(..taken);
         let undelivered = self.page.first().copied();
         let more = !self.page.is_empty();
+        self.caught_up |= !more;
         Ok(Page {
+            reached: match undelivered {
+                Some(seq) if !self.caught_up => seq - 1,
+                _ => Seq::MAX,
+            },
             decided: world.decided(self.position.unwrap_or(0), undelivered, &self.marks),
             more,
             ..page

@@ -35,7 +35,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use self::{connection::Connection, discover::MongoReader, lanes::Leases, wake::Wakening};
-use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
+use super::{
+    Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+};
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
 /// An outbox in MongoDB 6.0 or newer.
@@ -105,7 +107,12 @@ impl Store for MongoStore {
         settle::settle(&self.connection, &self.leases, held, settlement).await
     }
 
-    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+    async fn due(
+        &self,
+        held: &[HeldLane],
+        _after: Option<DuePlace>,
+        limit: PageLimit,
+    ) -> Result<Due, StoreError> {
         park::due(&self.connection, held, limit).await
     }
 

@@ -35,7 +35,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use self::{connection::Connection, notify::Wakening};
-use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
+use super::{
+    Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+};
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
 /// An outbox in PostgreSQL 15 or newer.
@@ -119,7 +121,12 @@ impl Store for PostgresStore {
         self.settle.settle(&self.connection, held, settlement).await
     }
 
-    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+    async fn due(
+        &self,
+        held: &[HeldLane],
+        _after: Option<DuePlace>,
+        limit: PageLimit,
+    ) -> Result<Due, StoreError> {
         self.park.due(&self.connection, held, limit).await
     }
 

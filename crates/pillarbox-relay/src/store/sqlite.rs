@@ -26,7 +26,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use self::{connection::Connections, discover::SqliteReader, wake::Watch};
-use super::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError};
+use super::{
+    Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+};
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
 pub struct SqliteStore {
@@ -94,7 +96,12 @@ impl Store for SqliteStore {
         settle::settle(&self.connections, held, settlement).await
     }
 
-    async fn due(&self, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+    async fn due(
+        &self,
+        held: &[HeldLane],
+        _after: Option<DuePlace>,
+        limit: PageLimit,
+    ) -> Result<Due, StoreError> {
         park::due(&self.connections, held, limit).await
     }
 

@@ -174,7 +174,7 @@ impl Tenure<'_> {
         let checks = self.context.options.checks.clone();
         self.jobs.spawn(async move {
             let due = async {
-                let found = store.due(&held, limit).await?;
+                let found = store.due(&held, None, limit).await?;
                 let events = found.events.iter().map(|due| &due.event);
                 let objections = examine::again(checks.as_ref(), events).await?;
                 Ok(Examined { found, objections })

@@ -9,7 +9,7 @@ use pillarbox::lane::key_hash;
 use tokio::time::Instant;
 
 use super::{
-    super::{Due, DueEvent, HeldLane, PageLimit},
+    super::{Due, DueEvent, DuePlace, HeldLane, PageLimit},
     world::{ParkedRow, World, lane_set, readable},
 };
 use crate::event::{Lane, Seq};
@@ -22,7 +22,7 @@ struct First {
 }
 
 impl World {
-    pub(super) fn due(&self, held: &[HeldLane], limit: PageLimit) -> Due {
+    pub(super) fn due(&self, held: &[HeldLane], after: Option<DuePlace>, limit: PageLimit) -> Due {
         let now = Instant::now();
         let lanes = lane_set(held.iter().map(|held| held.lane));
         let mine = || self.parked.iter().filter(|(_, row)| lanes[usize::from(row.lane)]);
@@ -46,6 +46,10 @@ impl World {
         }
         let mut firsts: Vec<_> = firsts.into_iter().collect();
         firsts.sort_by_key(|(_, first)| (first.due_at, first.seq));
+        firsts.retain(|(_, first)| {
+            let place = self.place(first);
+            after.is_none_or(|after| (place.due_at, place.seq) > (after.due_at, after.seq))
+        });
         let candidates: Vec<(Seq, bool)> = firsts
             .iter()
             .flat_map(|((lane, key), first)| self.members(*lane, key, first))
@@ -60,7 +64,27 @@ impl World {
             true => Some(Duration::ZERO),
             false => next.map(|at| at - now),
         };
+        due.more_after = (taken < candidates.len())
+            .then(|| self.last_place(&firsts, taken))
+            .flatten();
         due
+    }
+
+    fn place(&self, first: &First) -> DuePlace {
+        DuePlace {
+            due_at: i64::try_from((first.due_at - self.epoch).as_micros()).unwrap_or(i64::MAX),
+            seq: first.seq,
+        }
+    }
+
+    /// The place of the key that the last of so many events belongs to.
+    fn last_place(&self, firsts: &[((Lane, &str), First)], taken: usize) -> Option<DuePlace> {
+        let mut count = 0;
+        let last = firsts.iter().find(|((lane, key), first)| {
+            count += self.members(*lane, key, first).len();
+            count >= taken
+        });
+        last.map(|(_, first)| self.place(first))
     }
 
     /// A failing event with those held behind it, or a delayed one alone; by seq.

@@ -65,8 +65,9 @@ pub(super) struct RelayRow {
     pub(super) until: Instant,
 }
 
-#[derive(Default)]
 pub(super) struct World {
+    /// When the world began: places in the side table count from here.
+    pub(super) epoch: Instant,
     pub(super) away: bool,
     last_seq: Seq,
     ids: HashSet<Uuid>,
@@ -78,6 +79,24 @@ pub(super) struct World {
     pub(super) parked: BTreeMap<Seq, ParkedRow>,
     pub(super) lanes: HashMap<Lane, LaneRow>,
     pub(super) relays: BTreeMap<RelayId, RelayRow>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            epoch: Instant::now(),
+            away: false,
+            last_seq: 0,
+            ids: HashSet::new(),
+            next_transaction: 0,
+            open: HashMap::new(),
+            rows: BTreeMap::new(),
+            commits: Vec::new(),
+            parked: BTreeMap::new(),
+            lanes: HashMap::new(),
+            relays: BTreeMap::new(),
+        }
+    }
 }
 
 impl World {

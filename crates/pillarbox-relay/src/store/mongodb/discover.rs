@@ -49,6 +49,8 @@ pub(super) struct MongoReader {
     /// Nothing can come late up to here.
     decided: Seq,
     deciding: Deciding,
+    /// All that was there when the reader was opened has been returned.
+    caught_up: bool,
 }
 
 impl MongoReader {
@@ -66,6 +68,7 @@ impl MongoReader {
             known: HashSet::new(),
             decided: lowest,
             deciding: Deciding::default(),
+            caught_up: false,
         }
     }
 
@@ -97,8 +100,10 @@ impl MongoReader {
             self.position = last.unwrap_or(self.position);
             let read_to = if page.more { self.position } else { seen };
             self.decide(&connection, at, seen, read_to).await?;
+            self.caught_up |= !page.more;
         }
         page.decided = self.decided;
+        page.reached = if self.caught_up { Seq::MAX } else { self.position };
         Ok(page)
     }
 
@@ -233,6 +238,7 @@ impl Reader for MongoReader {
         if self.lanes.is_empty() {
             return Ok(Page {
                 decided: self.decided,
+                reached: Seq::MAX,
                 ..Page::default()
             });
         }

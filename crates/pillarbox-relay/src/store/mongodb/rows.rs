@@ -28,7 +28,9 @@ use super::{MongoStore, connection::Connection, milliseconds, schema};
 use crate::{
     event::Lane,
     settlement::Settlement,
-    store::{Capabilities, Census, Due, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError},
+    store::{
+        Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    },
 };
 
 /// How long an event stays locked without a sign of life.
@@ -163,7 +165,12 @@ impl Store for RowsStore {
     }
 
     /// What waits is claimed like everything else.
-    async fn due(&self, _held: &[HeldLane], _limit: PageLimit) -> Result<Due, StoreError> {
+    async fn due(
+        &self,
+        _held: &[HeldLane],
+        _after: Option<DuePlace>,
+        _limit: PageLimit,
+    ) -> Result<Due, StoreError> {
         Ok(Due::default())
     }
 

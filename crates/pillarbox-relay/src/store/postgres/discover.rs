@@ -201,8 +201,16 @@ impl SnapshotReader {
     }
 
     fn answer(&self, page: Page, more: bool) -> Page {
+        let reached = match &self.state {
+            State::Opening => self.decided,
+            State::Paging(Paging {
+                since: None, after, ..
+            }) => *after,
+            State::Paging(_) | State::Following { .. } => Seq::MAX,
+        };
         Page {
             decided: self.decided,
+            reached,
             more,
             ..page
         }

@@ -18,6 +18,8 @@ pub(super) struct SqliteReader {
     marks: Box<[Seq; 256]>,
     /// Everything up to here was returned, or was settled before.
     after: Seq,
+    /// All that was there when the reader was opened has been returned.
+    caught_up: bool,
 }
 
 impl SqliteReader {
@@ -31,6 +33,7 @@ impl SqliteReader {
             lanes: lanes_json(held),
             marks,
             after: held.iter().map(|held| held.low_mark).min().unwrap_or(0),
+            caught_up: false,
         }
     }
 }
@@ -49,6 +52,8 @@ impl Reader for SqliteReader {
             ..Page::default()
         };
         if top <= self.after {
+            self.caught_up = true;
+            page.reached = Seq::MAX;
             return Ok(page);
         }
         let rows = sqlx::query(at.statements.page.clone())
@@ -82,6 +87,8 @@ impl Reader for SqliteReader {
         page.more = candidates == size(limit.events) || size(rows.len()) < candidates;
         self.after = if page.more { last } else { last.max(top) };
         page.decided = self.after;
+        self.caught_up |= !page.more;
+        page.reached = if self.caught_up { Seq::MAX } else { self.after };
         Ok(page)
     }
 }

@@ -94,7 +94,7 @@ async fn everything(harness: &MongoHarness) {
         ..Settlement::default()
     };
     settle(harness, &held, mixed).await;
-    store.due(&held, PAGE).await.unwrap();
+    store.due(&held, None, PAGE).await.unwrap();
     store.blocked_keys(&held).await.unwrap();
 
     let (all, actor) = (

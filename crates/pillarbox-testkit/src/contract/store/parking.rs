@@ -68,14 +68,14 @@ pub async fn due_keeps_its_limits(harness: Arc<dyn StoreHarness>) {
     let events = scene.stored("a", 5).await;
     scene.park(&events, SHORT).await;
     scene.until_due(&events).await;
-    let two = scene.store.due(&scene.held, page(2)).await.unwrap();
+    let two = scene.store.due(&scene.held, None, page(2)).await.unwrap();
     let of: Vec<_> = two.events.iter().map(|e| e.event.seq).collect();
     assert_eq!(of, seqs(&events[..2]), "the first ones, in order");
     let small = PageLimit {
         bytes: 1,
         ..page(100)
     };
-    let one = scene.store.due(&scene.held, small).await.unwrap();
+    let one = scene.store.due(&scene.held, None, small).await.unwrap();
     assert_eq!(one.events.len(), 1, "one, however large");
     assert_eq!(one.events[0].event.seq, events[0].seq);
 }
@@ -87,12 +87,23 @@ pub async fn due_is_only_for_the_lanes_given(harness: Arc<dyn StoreHarness>) {
     scene.until_due(&a).await;
     let (mine, others): (Vec<HeldLane>, Vec<HeldLane>) =
         scene.held.iter().partition(|held| held.lane == a[0].lane);
-    let due = scene.store.due(&others, page(10)).await.unwrap();
+    let due = scene.store.due(&others, None, page(10)).await.unwrap();
     assert!(due.events.is_empty());
     assert_eq!(due.next, None, "nor do others' events say when to ask again");
-    assert_eq!(scene.store.due(&mine, page(10)).await.unwrap().events.len(), 1);
+    assert_eq!(
+        scene.store.due(&mine, None, page(10)).await.unwrap().events.len(),
+        1
+    );
     assert!(scene.store.blocked_keys(&others).await.unwrap().is_empty());
-    assert!(scene.store.due(&[], page(10)).await.unwrap().events.is_empty());
+    assert!(
+        scene
+            .store
+            .due(&[], None, page(10))
+            .await
+            .unwrap()
+            .events
+            .is_empty()
+    );
 }
 
 pub async fn a_delayed_event_does_not_hold_its_key(harness: Arc<dyn StoreHarness>) {

@@ -112,7 +112,7 @@ impl Scene {
     }
 
     pub async fn due(&self) -> Due {
-        self.store.due(&self.held, page(100)).await.unwrap()
+        self.store.due(&self.held, None, page(100)).await.unwrap()
     }
 
     pub async fn row(&self, event: &StoredEvent) -> Row {
