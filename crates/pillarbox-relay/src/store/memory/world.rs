@@ -68,6 +68,7 @@ pub(super) struct RelayRow {
 pub(super) struct World {
     /// When the world began: places in the side table count from here.
     pub(super) epoch: Instant,
+    pub(super) clock: fn() -> Timestamp,
     pub(super) away: bool,
     last_seq: Seq,
     ids: HashSet<Uuid>,
@@ -85,6 +86,7 @@ impl Default for World {
     fn default() -> Self {
         Self {
             epoch: Instant::now(),
+            clock: Timestamp::now,
             away: false,
             last_seq: 0,
             ids: HashSet::new(),
@@ -125,7 +127,7 @@ impl World {
                 seq,
                 lane,
                 attempts: 0,
-                created_at: Timestamp::now(),
+                created_at: (self.clock)(),
                 event,
             };
             self.rows.insert(
