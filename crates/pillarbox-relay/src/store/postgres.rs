@@ -124,10 +124,10 @@ impl Store for PostgresStore {
     async fn due(
         &self,
         held: &[HeldLane],
-        _after: Option<DuePlace>,
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        self.park.due(&self.connection, held, limit).await
+        self.park.due(&self.connection, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {

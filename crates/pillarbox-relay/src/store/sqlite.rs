@@ -99,10 +99,10 @@ impl Store for SqliteStore {
     async fn due(
         &self,
         held: &[HeldLane],
-        _after: Option<DuePlace>,
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        park::due(&self.connections, held, limit).await
+        park::due(&self.connections, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {

@@ -155,6 +155,8 @@ fn list() -> Vec<(&'static str, Check)> {
         parking::asking_again_returns_them_again,
         parking::a_failing_key_holds_back_no_other,
         parking::due_keeps_its_limits,
+        parking::pages_of_due_keys_bring_each_once,
+        parking::a_key_that_becomes_due_later_is_behind,
         parking::due_is_only_for_the_lanes_given,
         parking::a_delayed_event_does_not_hold_its_key,
         parking::a_delayed_event_can_fail_like_any_other,

@@ -26,7 +26,7 @@ use mongodb::{
     bson::{Bson, DateTime, Document, doc},
 };
 
-use self::index::{Index, indexes};
+use self::index::{Index, indexes, retired};
 pub(super) use self::{
     index::{unique_versions, versions},
     script::{index_script, script},
@@ -116,6 +116,9 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         if !models.is_empty() {
             connection.run(collection.create_indexes(models)).await?;
         }
+        for index in retired(name) {
+            drop_index(connection, collection, index).await?;
+        }
     }
     let lanes: Vec<Document> = (0..pillarbox::lane::LANES)
         .map(|n| doc! { "q": { "_id": i32::from(n) }, "u": { "$setOnInsert": lane() }, "upsert": true })
@@ -173,6 +176,19 @@ async fn make(
         connection.run(database.run_command(command)).await?;
     }
     Ok(())
+}
+
+async fn drop_index(
+    connection: &Connection,
+    collection: &Collection<Document>,
+    index: &str,
+) -> Result<(), StoreError> {
+    const NOT_THERE: i32 = 27;
+    connection.counted(1);
+    match collection.drop_index(index).await {
+        Err(error) if code(&error) != Some(NOT_THERE) => Err(connection.error(&error)),
+        _ => Ok(()),
+    }
 }
 
 async fn version(connection: &Connection) -> Result<Option<i32>, StoreError> {
