@@ -120,6 +120,10 @@ impl Store for MongoStore {
         park::blocked_keys(&self.connection, lanes).await
     }
 
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        lanes::report(&self.connection, relay, troubles).await
+    }
+
     async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
         self.wakening.set_asleep(&self.connection, asleep).await;
         Ok(())

@@ -134,6 +134,10 @@ impl Store for PostgresStore {
         self.park.blocked_keys(&self.connection, lanes).await
     }
 
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        self.lanes.report(&self.connection, relay, troubles).await
+    }
+
     async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
         self.wakening.set_asleep(&self.connection, asleep).await
     }

@@ -105,6 +105,10 @@ impl Store for SqliteStore {
         park::due(&self.connections, held, after, limit).await
     }
 
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        lanes::report(&self.connections, relay, troubles).await
+    }
+
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
         park::blocked_keys(&self.connections, lanes).await
     }

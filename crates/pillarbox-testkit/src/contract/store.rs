@@ -223,6 +223,7 @@ fn list() -> Vec<(&'static str, Check)> {
         administration::a_migrated_outbox_passes_its_check,
         administration::status_counts_each_state,
         administration::status_shows_relays_and_lanes,
+        administration::status_shows_what_a_relay_reports,
         administration::the_kinds_of_the_latest_events_are_told,
         administration::a_commit_ends_the_wait_early,
         administration::statements_are_counted,
