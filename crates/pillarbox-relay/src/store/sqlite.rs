@@ -10,6 +10,7 @@ mod after_death;
 mod connection;
 mod dead;
 mod discover;
+mod file;
 mod lanes;
 mod notices;
 mod park;
@@ -25,6 +26,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
+pub use self::file::{exposed, make_private};
 use self::{connection::Connections, discover::SqliteReader, wake::Watch};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
