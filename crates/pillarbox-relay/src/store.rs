@@ -11,6 +11,7 @@ pub mod mongodb;
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod troubles;
 
 use std::time::Duration;
 
@@ -193,6 +194,7 @@ pub trait Store: Send + Sync + 'static {
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError>;
 
     /// What keeps this relay from delivering, a line each, for [`Admin::status`]. It replaces what the relay reported before.
+    /// The first 20 lines are kept, 500 characters of each. Does nothing for a relay without a heartbeat.
     async fn report(&self, _relay: RelayId, _troubles: &[String]) -> Result<(), StoreError> {
         Ok(())
     }

@@ -27,7 +27,7 @@ use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
-    StoreError, StoreErrorKind,
+    StoreError, StoreErrorKind, troubles,
 };
 use crate::{
     event::{Lane, Seq},
@@ -266,6 +266,13 @@ impl Store for MemoryStore {
     ) -> Result<Due, StoreError> {
         let due = self.call().await?.due(held, after, limit);
         self.answer(due)
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        if let Some(row) = self.call().await?.relays.get_mut(&relay) {
+            row.troubles = troubles::kept(troubles);
+        }
+        Ok(())
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {

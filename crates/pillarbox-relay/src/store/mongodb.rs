@@ -110,14 +110,18 @@ impl Store for MongoStore {
     async fn due(
         &self,
         held: &[HeldLane],
-        _after: Option<DuePlace>,
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        park::due(&self.connection, held, limit).await
+        park::due(&self.connection, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
         park::blocked_keys(&self.connection, lanes).await
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        lanes::report(&self.connection, relay, troubles).await
     }
 
     async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {

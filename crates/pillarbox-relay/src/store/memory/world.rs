@@ -63,6 +63,7 @@ pub(super) struct RelayRow {
     pub(super) name: String,
     pub(super) seen: Instant,
     pub(super) until: Instant,
+    pub(super) troubles: Vec<String>,
 }
 
 pub(super) struct World {
@@ -211,10 +212,12 @@ impl World {
         held: &[HeldLane],
     ) -> Census {
         let now = Instant::now();
+        let before = self.relays.remove(&relay);
         let row = RelayRow {
             name: name.to_owned(),
             seen: now,
             until: now + ttl,
+            troubles: before.map(|row| row.troubles).unwrap_or_default(),
         };
         self.relays.insert(relay, row);
         self.relays.retain(|_, relay| relay.until > now);

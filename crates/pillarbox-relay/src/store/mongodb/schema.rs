@@ -5,7 +5,7 @@
 //! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
 //! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
 //! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
-//! | `_relays` | the relay's id, as text | name, seen_at, expires_at |
+//! | `_relays` | the relay's id, as text | name, seen_at, expires_at, troubles: [text] |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
 //! | `_recoveries` | the driver's | seq, action, at, by, why, new_id |
 //! | `_notices` | the fingerprint | n, state, count, last_died_at, told_at, about |
@@ -26,7 +26,7 @@ use mongodb::{
     bson::{Bson, DateTime, Document, doc},
 };
 
-use self::index::{Index, indexes};
+use self::index::{Index, indexes, retired};
 pub(super) use self::{
     index::{unique_versions, versions},
     script::{index_script, script},
@@ -116,6 +116,9 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         if !models.is_empty() {
             connection.run(collection.create_indexes(models)).await?;
         }
+        for index in retired(name) {
+            drop_index(connection, collection, index).await?;
+        }
     }
     let lanes: Vec<Document> = (0..pillarbox::lane::LANES)
         .map(|n| doc! { "q": { "_id": i32::from(n) }, "u": { "$setOnInsert": lane() }, "upsert": true })
@@ -173,6 +176,19 @@ async fn make(
         connection.run(database.run_command(command)).await?;
     }
     Ok(())
+}
+
+async fn drop_index(
+    connection: &Connection,
+    collection: &Collection<Document>,
+    index: &str,
+) -> Result<(), StoreError> {
+    const NOT_THERE: i32 = 27;
+    connection.counted(1);
+    match collection.drop_index(index).await {
+        Err(error) if code(&error) != Some(NOT_THERE) => Err(connection.error(&error)),
+        _ => Ok(()),
+    }
 }
 
 async fn version(connection: &Connection) -> Result<Option<i32>, StoreError> {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Census, HeldLane, RelayId, StoreError},
+    store::{Census, HeldLane, RelayId, StoreError, troubles},
 };
 
 pub(super) struct Statements {
@@ -19,6 +19,7 @@ pub(super) struct Statements {
     take: Sql,
     release: Sql,
     leave: Sql,
+    report: Sql,
 }
 
 impl Statements {
@@ -28,6 +29,7 @@ impl Statements {
             take: statement(tables, include_str!("lanes_take.sql")),
             release: statement(tables, include_str!("lanes_release.sql")),
             leave: statement(tables, include_str!("lanes_leave.sql")),
+            report: statement(tables, include_str!("lanes_report.sql")),
         }
     }
 
@@ -95,6 +97,16 @@ impl Statements {
 
     pub(super) async fn leave(&self, connection: &Connection, relay: RelayId) -> Result<(), StoreError> {
         connection.rows(&self.leave, arguments!(relay)?).await.map(drop)
+    }
+
+    pub(super) async fn report(
+        &self,
+        connection: &Connection,
+        relay: RelayId,
+        troubles: &[String],
+    ) -> Result<(), StoreError> {
+        let arguments = arguments!(relay, troubles::to_json(troubles))?;
+        connection.rows(&self.report, arguments).await.map(drop)
     }
 }
 

@@ -110,6 +110,8 @@ create table if not exists {events_relays} (
     seen_at     timestamptz not null default now(),
     expires_at  timestamptz not null
 ) with (fillfactor = 25);
+-- What keeps a relay from delivering, a text each.
+alter table {events_relays} add column if not exists troubles jsonb not null default '[]';
 
 -- What died, why, and what became of it. The event itself stays in the main table.
 create table if not exists {dead} (

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
-use sqlx::{Connection, Row, sqlite::SqliteRow};
+use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     SqliteStore,
@@ -17,6 +17,7 @@ use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+    troubles,
 };
 
 const VERSION: u32 = 4;
@@ -51,6 +52,7 @@ impl Admin for SqliteStore {
                         .await
                         .map_err(|e| at.error(e))?;
                 }
+                add_troubles(at, &mut tx).await?;
                 upgraded = Some(version);
             }
             Ok(Some(version)) if is(&version, VERSION) => {
@@ -102,17 +104,20 @@ impl Admin for SqliteStore {
                 .fetch_one(at.reader())
                 .await
                 .map_err(|e| at.error(e))?;
-        let relays: Vec<(String, String, i64, u16)> = sqlx::query_as(at.statements.relays.clone())
+        let relays: Vec<(String, String, i64, u16, String)> = sqlx::query_as(at.statements.relays.clone())
             .bind(now)
             .fetch_all(at.reader())
             .await
             .map_err(|e| at.error(e))?;
-        let relays = relays.into_iter().map(|(id, name, seen_at, lanes)| RelayStatus {
-            id: id.parse().unwrap_or_default(),
-            name,
-            lanes,
-            last_seen: since(seen_at, now),
-        });
+        let relays = relays
+            .into_iter()
+            .map(|(id, name, seen_at, lanes, troubles)| RelayStatus {
+                id: id.parse().unwrap_or_default(),
+                name,
+                lanes,
+                last_seen: since(seen_at, now),
+                troubles: troubles::from_json(&troubles),
+            });
         Ok(StoreStatus {
             pending: pending.unsigned_abs(),
             failed: failed.unsigned_abs(),
@@ -177,6 +182,20 @@ impl Admin for SqliteStore {
         at.commit(tx).await?;
         Ok(enqueued)
     }
+}
+
+/// Every version before this column's has the table without it.
+async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(), StoreError> {
+    let there: bool = sqlx::query_scalar(at.statements.relays_have_troubles.clone())
+        .bind(at.tables.name_beside("relays"))
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|e| at.error(e))?;
+    if there {
+        return Ok(());
+    }
+    let add = sqlx::raw_sql(at.statements.relays_get_troubles.clone());
+    add.execute(&mut *tx).await.map_err(|e| at.error(e)).map(drop)
 }
 
 /// The first two columns say of all of them how many there are and how old. What a stranger wrote may be null anywhere.

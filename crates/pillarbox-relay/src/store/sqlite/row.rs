@@ -14,6 +14,8 @@ use crate::{
 pub(super) const CANDIDATES: usize = 23;
 /// Where `due.sql` tells whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
+/// Where `due.sql` tells whether more keys are due, and then the place of this row's key.
+pub(super) const MORE: usize = 25;
 
 /// Where `recent.sql` tells the status.
 pub(super) const STATUS: usize = 23;

@@ -72,7 +72,9 @@ create table if not exists {events_relays} (
     id text primary key,
     name text not null,
     seen_at integer not null,
-    expires_at integer not null
+    expires_at integer not null,
+    -- What keeps it from delivering, as a JSON list of texts.
+    troubles text not null default '[]'
 ) strict;
 
 -- What died, why, and what became of it. The event itself stays in the main table.

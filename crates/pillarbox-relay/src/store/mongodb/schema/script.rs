@@ -6,7 +6,7 @@ use pillarbox::table::Tables;
 
 use super::{
     super::connection::names,
-    index::{Index, indexes},
+    index::{Index, indexes, retired},
     validator,
 };
 
@@ -31,6 +31,13 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
         for index in indexes(name) {
             let (keys, options) = (js(&index.keys), js(&index.options()));
             let _ = writeln!(script, "{collection}.createIndex({keys}, {options});");
+        }
+        for index in retired(name) {
+            let there = format!(
+                "{collection}.getIndexes().some(index => index.name === {})",
+                js(index)
+            );
+            let _ = writeln!(script, "if ({there}) {collection}.dropIndex({});", js(index));
         }
         if name == "lanes" {
             let fields = "{ owner: null, epoch: Long(0), lease_until: new Date(0), low_mark: Long(0) }";
