@@ -4,6 +4,8 @@ pub mod admin;
 pub mod error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod headers;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+mod limits;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
@@ -53,9 +55,9 @@ pub struct Census {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimit {
     pub events: usize,
-    /// Of payload. A page has at least one event, however large.
+    /// Of payloads, headers and texts. A page has at least one event, however large.
     pub bytes: usize,
-    /// A larger payload is not read at all: the row is unreadable.
+    /// A larger payload is not read at all: the row is unreadable. Headers and texts have fixed limits.
     pub payload_bytes_max: usize,
 }
 

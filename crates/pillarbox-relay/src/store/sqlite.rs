@@ -19,9 +19,12 @@ mod reprocess;
 mod row;
 mod settle;
 mod statements;
+mod taken;
 mod versions;
 mod wake;
 
+#[doc(hidden)]
+pub use self::statements::complete;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -139,6 +139,7 @@ fn list() -> Vec<(&'static str, Check)> {
         discovery::what_is_committed_between_two_pages_is_read_with_the_rest,
         discovery::readers_beside_busy_writers_miss_nothing,
         limits::a_page_keeps_its_limit_of_bytes,
+        limits::headers_count_against_the_limit_of_bytes,
         limits::a_page_has_one_event_however_large,
         limits::a_too_large_payload_is_unreadable_and_stops_nothing,
         limits::a_corrupt_row_is_unreadable_and_stops_nothing,

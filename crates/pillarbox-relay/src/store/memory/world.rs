@@ -183,7 +183,11 @@ impl World {
         let mut bytes = 0;
         for (taken, seq) in seqs.iter().enumerate() {
             let stored = &self.rows[seq].stored;
-            bytes += stored.event.payload.len();
+            let headers = stored.event.headers.iter();
+            bytes += stored.event.payload.len()
+                + headers
+                    .map(|(name, value)| name.len() + value.len())
+                    .sum::<usize>();
             if taken == limit.events || (taken > 0 && bytes > limit.bytes) {
                 return (page, taken);
             }

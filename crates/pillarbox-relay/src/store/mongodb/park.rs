@@ -7,15 +7,17 @@ use pillarbox::lane::key_hash;
 
 use super::{
     connection::Connection,
-    document::{event, payload_bytes, seq, seq_of, timestamp, timestamps},
+    document::{TOO_LARGE, event, fetched_bytes, seq, seq_of, timestamp, timestamps},
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError},
+    store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError, limits},
 };
 
 /// Events read at once: as large as they may be, few enough for memory.
 const EVENTS_AT_ONCE: usize = 64;
+/// What a document may have beside the event.
+const REST_BYTES_MAX: usize = 64 * 1024;
 /// Of each key at least so many come along.
 const CHAIN_MIN: usize = 8;
 
@@ -38,11 +40,10 @@ pub(super) async fn due(
     'page: while !rest.is_empty() {
         let (these, others) = rest.split_at(rest.len().min(EVENTS_AT_ONCE));
         rest = others;
-        let documents = documents(connection, these).await?;
+        let documents = documents(connection, these, limit).await?;
         for member in these {
             let document = documents.get(&member.seq);
-            let size = document.map_or(0, |document| payload_bytes(document));
-            bytes += if size > limit.payload_bytes_max { 0 } else { size };
+            bytes += document.map_or(0, |document| fetched_bytes(document, limit));
             if taken > 0 && (bytes > limit.bytes || taken >= limit.events) {
                 due.next = Some(Duration::ZERO);
                 break 'page;
@@ -196,11 +197,21 @@ async fn chains(
 async fn documents(
     connection: &Connection,
     members: &[Member],
+    limit: PageLimit,
 ) -> Result<HashMap<Seq, RawDocumentBuf>, StoreError> {
     let at = connection.collections().await?;
     let these = doc! { "seq": { "$in": timestamps(members.iter().map(|member| member.seq)) } };
-    let events = at.events.clone_with_type::<RawDocumentBuf>();
-    let found = connection.all(events.find(these)).await?;
+    // With room for what the relay wrote itself, such as the last error. A larger document is not sent.
+    let most = limits::row_bytes_max(limit.payload_bytes_max).saturating_add(REST_BYTES_MAX);
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let size = doc! { "$bsonSize": "$$ROOT" };
+    let instead = doc! { "seq": "$seq", "lane": "$lane", TOO_LARGE: size.clone() };
+    let sized = [
+        doc! { "$match": these },
+        doc! { "$replaceWith": { "$cond": [{ "$lte": [size, most] }, "$$ROOT", instead] } },
+    ];
+    let found = at.events.aggregate(sized).with_type::<RawDocumentBuf>();
+    let found = connection.all(found).await?;
     Ok(found
         .into_iter()
         .map(|document| (seq_of(&document), document))

@@ -21,6 +21,8 @@
 mod index;
 mod script;
 
+use std::ops::RangeInclusive;
+
 use mongodb::{
     Collection, IndexModel,
     bson::{Bson, DateTime, Document, doc},
@@ -37,9 +39,9 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-pub(super) const VERSION: i32 = 4;
-/// `migrate` brings it up to date: it had fewer collections.
-const UPGRADABLE: i32 = 3;
+pub(super) const VERSION: i32 = 5;
+/// `migrate` brings these up to date: they had fewer collections, and other indexes.
+const UPGRADABLE: RangeInclusive<i32> = 3..=4;
 /// Of the document that says it: the only one of its collection.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
@@ -83,11 +85,11 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
     match version(connection).await? {
-        Some(VERSION) => Ok(()),
-        Some(UPGRADABLE) => Err(StoreError::new(
+        Some(VERSION) => indexed(connection).await,
+        Some(version) if UPGRADABLE.contains(&version) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(
-                "the outbox `{table}` is at version {UPGRADABLE}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
+                "the outbox `{table}` is at version {version}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
             ),
         )),
         Some(version) => Err(other_version(table, version)),
@@ -95,19 +97,35 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
+/// Without its index discovery would read all that was ever delivered, so it insists on it.
+async fn indexed(connection: &Connection) -> Result<(), StoreError> {
+    let at = connection.collections().await?;
+    let names = match connection.run(at.events.list_index_names()).await {
+        Ok(names) => names,
+        Err(error) if error.kind == StoreErrorKind::Away => return Err(error),
+        // There is no collection at all.
+        Err(_) => Vec::new(),
+    };
+    if names.iter().any(|name| name == "pending") {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        StoreErrorKind::NotMigrated,
+        format!(
+            "the collection `{}` lacks the index `pending`: it was dropped, or made again. Run `pillarbox migrate`",
+            connection.tables.name()
+        ),
+    ))
+}
+
 /// Makes the outbox. Says what it did, a line each.
 pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
     let before = version(connection).await?;
-    match before {
-        Some(VERSION) => {
-            return Ok(vec![format!(
-                "the outbox `{table}` is up to date (version {VERSION})"
-            )]);
-        }
-        Some(UPGRADABLE) | None => {}
-        Some(version) => return Err(other_version(table, version)),
+    // Of this version too: a collection that was dropped and made again by an insert lacks its indexes.
+    if let Some(version) = before.filter(|version| *version != VERSION && !UPGRADABLE.contains(version)) {
+        return Err(other_version(table, version));
     }
     let at = connection.collections().await?;
     for (name, collection) in at.all() {
@@ -141,6 +159,11 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .update_one(doc! { "_id": "schema_version" }, version)
         .upsert(true);
     connection.run(make).await?;
+    if before == Some(VERSION) {
+        return Ok(vec![format!(
+            "the outbox `{table}` is up to date (version {VERSION})"
+        )]);
+    }
     if let Some(before) = before {
         return Ok(vec![format!(
             "the outbox `{table}` was at version {before} and is at version {VERSION} now"

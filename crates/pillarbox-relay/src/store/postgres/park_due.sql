@@ -39,13 +39,15 @@ waiting as materialized (
     -- In the order of the heads, as each of them is looked up by a nested loop. To sort here would read all chains first.
     limit $2 + 1
 ),
-page as (
+sized as (
     select e.*, w.delayed, w.n, w.place, w.due_at, w.head,
-           sum(case when octet_length(e.payload) <= $3 then octet_length(e.payload) else 0 end)
-               over (order by w.n rows unbounded preceding) as running
+           {sizes}
     from (select *, row_number() over (order by place, seq) as n from waiting) w
     -- A row whose event was deleted by hand is passed over, and so does not hide what is behind it.
     left join {events} e on e.seq = w.seq
+),
+page as (
+    select z.*, sum({fetched z $3}) over (order by z.n rows unbounded preceding) as running from sized z
 ),
 soon as (
     select min(first.due_at) as due_at
@@ -66,9 +68,6 @@ select (extract(epoch from s.due_at - clock_timestamp()) * 1000000)::bigint,
        p.head,
        p.delayed,
        p.status,
-       p.seq, p.lane, p.id, p.topic, p.stream, p.event_type, p.schema_version, p.aggregate_type, p.aggregate_id,
-       p.aggregate_version, p.partition_key, case when octet_length(p.payload) <= $3 then p.payload end,
-       octet_length(p.payload), p.headers, p.project_id, p.user_id, p.created_at, p.available_at, p.attempts,
-       p.max_attempts, p.base_delay_ms, p.max_delay_ms, p.backoff_multiplier
+       {columns $3}
 from soon s
 left join page p on p.n = 1 or (p.n <= $2 and p.running <= $4)

@@ -10,7 +10,7 @@ use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 use super::{
     SqliteStore,
     connection::{Connections, now},
-    row,
+    row, taken,
 };
 use crate::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
 use crate::event::Seq;
@@ -20,9 +20,9 @@ use crate::store::{
     troubles,
 };
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// What the scripts bring up to date.
-const UPGRADABLE: [u32; 2] = [2, 3];
+const UPGRADABLE: [u32; 3] = [2, 3, 4];
 
 #[async_trait]
 impl Admin for SqliteStore {
@@ -232,7 +232,7 @@ fn look(rows: &[SqliteRow]) -> Result<Look, sqlx::Error> {
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
-        Some(version) if is(&version, VERSION) => Ok(()),
+        Some(version) if is(&version, VERSION) => taken::check(at).await,
         Some(version) if UPGRADABLE.iter().any(|&older| is(&version, older)) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(

@@ -33,25 +33,44 @@ member as materialized (
     union all
     select r.place, r.due_at, r.seq, r.seq, 1 from ready as r where r.delayed
 ),
-sized as (
+measured as (
     select
-        m.place, m.due_at, m.head, m.seq, m.delayed, octet_length(e.payload) as bytes,
-        octet_length(e.payload) <= ?5 as fits, count(*) over () as candidates,
-        sum(iif(octet_length(e.payload) <= ?5, octet_length(e.payload), 0))
-            over (order by m.place, m.seq rows unbounded preceding) as running
+        m.place, m.due_at, m.head, m.seq, m.delayed,
+        octet_length(e.payload) as bytes, octet_length(e.headers) as header_bytes,
+        octet_length(e.topic) + octet_length(e.event_type) + octet_length(e.aggregate_type) + octet_length(e.aggregate_id)
+            + coalesce(octet_length(e.stream), 0) + coalesce(octet_length(e.partition_key), 0)
+            + coalesce(octet_length(e.project_id), 0) + coalesce(octet_length(e.user_id), 0) as name_bytes
     from member as m
     -- A row whose event was deleted by hand is passed over, and so does not hide what is behind it.
     left join {events} as e on e.seq = m.seq
-    order by m.place, m.seq
+),
+fetched as (
+    select
+        *,
+        iif(bytes <= ?5, bytes, 0) + iif(header_bytes <= {headers_max}, header_bytes, 0)
+            + iif(name_bytes <= {names_max}, name_bytes, 0) as fetched
+    from measured
+),
+sized as (
+    select
+        *, count(*) over () as candidates,
+        sum(fetched) over (order by place, seq rows unbounded preceding) as running
+    from fetched
+    order by place, seq
     limit ?3
 )
 select
-    e.seq, e.lane, e.id, e.topic, e.stream, e.event_type, e.schema_version, e.aggregate_type, e.aggregate_id,
-    e.aggregate_version, e.partition_key, e.project_id, e.user_id, e.created_at, e.available_at, e.attempts,
-    e.max_attempts, e.base_delay_ms, e.max_delay_ms, e.backoff_multiplier, e.headers,
-    iif(s.fits, e.payload, null), s.bytes, s.candidates, s.delayed,
+    e.seq, e.lane, e.id, iif(s.name_bytes <= {names_max} or octet_length(e.topic) <= {name_max}, e.topic, null), iif(s.name_bytes <= {names_max}, e.stream, null),
+    -- Where the texts are too large, their size.
+    iif(s.name_bytes <= {names_max}, e.event_type, s.name_bytes), e.schema_version, iif(s.name_bytes <= {names_max}, e.aggregate_type, null),
+    iif(s.name_bytes <= {names_max} or octet_length(e.aggregate_id) <= {name_max}, e.aggregate_id, null), e.aggregate_version,
+    iif(s.name_bytes <= {names_max} or octet_length(e.partition_key) <= {name_max}, e.partition_key, null),
+    iif(s.name_bytes <= {names_max}, e.project_id, null), iif(s.name_bytes <= {names_max}, e.user_id, null), e.created_at, e.available_at, e.attempts,
+    e.max_attempts, e.base_delay_ms, e.max_delay_ms, e.backoff_multiplier,
+    iif(s.header_bytes <= {headers_max}, e.headers, s.header_bytes),
+    iif(s.bytes <= ?5, e.payload, null), s.bytes, s.candidates, s.delayed,
     s.place < (select count(*) from ready), s.due_at, s.head
 from sized as s
 left join {events} as e on e.seq = s.seq
-where s.running <= ?4 or s.running = iif(s.fits, s.bytes, 0)
+where s.running <= ?4 or s.running = s.fetched
 order by s.place, s.seq

@@ -1,12 +1,12 @@
 //! The plans of the statements that run all the time: each is served by the index its file names.
 
 use pillarbox::table::Tables;
+use pillarbox_relay::store::sqlite::complete;
 
 use super::harness::SqliteHarness;
 
 async fn plan(harness: &SqliteHarness, sql: &str) -> String {
-    let filter = include_str!("../../../src/store/sqlite/dead_filter.sql");
-    let sql = Tables::default().render(&sql.replace("{filter}", filter));
+    let sql = Tables::default().render(&complete(sql));
     let sql = format!("explain query plan {sql}");
     let rows: Vec<(i64, i64, i64, String)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
         .fetch_all(&harness.application)

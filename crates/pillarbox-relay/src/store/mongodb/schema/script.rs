@@ -13,7 +13,7 @@ use super::{
 /// A script for mongosh that makes the same, in the database it is connected to unless the tables name another.
 pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
     let mut script = String::from(
-        "// The outbox, version 4. Run it with mongosh on the primary; running it again changes nothing.\n",
+        "// The outbox, version 5. Run it with mongosh on the primary; running it again changes nothing.\n",
     );
     for (name, collection) in names(tables) {
         let (database, _) = place(&collection);
@@ -48,7 +48,7 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
             );
         }
         if name == "meta" {
-            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(4) } }, { upsert: true }";
+            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(5) } }, { upsert: true }";
             let _ = writeln!(script, "{collection}.updateOne({update});");
         }
     }
