@@ -222,6 +222,12 @@ pub(crate) struct Publisher {
     pub window_events_max: u32,
     /// The same, in bytes.
     pub window_bytes_max: u64,
+    /// How long a destination (a stream, topic or partition that is missing, full or without a leader, or that may not be
+    /// written to) may take nothing before its events become dead letters. Unless given: for ever.
+    pub destination_outage_max_seconds: Option<u64>,
+    /// When nothing moves for this long although there is something to move, the relay says what it waits for and starts
+    /// over; when that does not help, it exits with an error. Unless given: a minute, or three times the longest timeout.
+    pub stall_after_seconds: Option<u64>,
     /// Not built yet: leave it off.
     pub enable_wal_integration: bool,
 }
@@ -310,6 +316,8 @@ impl Default for Publisher {
             lease_ms: 5_000,
             window_events_max: 4_000,
             window_bytes_max: 32 * 1024 * 1024,
+            destination_outage_max_seconds: None,
+            stall_after_seconds: None,
             enable_wal_integration: false,
         }
     }

@@ -1,9 +1,9 @@
 //! For whoever watches over the process.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
-use pillarbox_relay::engine::SinkState;
+use pillarbox_relay::engine::{Progress, SinkState};
 use serde_json::json;
 
 use super::Api;
@@ -11,6 +11,17 @@ use super::Api;
 /// The process answers.
 pub(super) async fn live() -> &'static str {
     "alive\n"
+}
+
+/// A relay's loop goes round every second. One that has not for this long stands still.
+const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
+
+/// What the relay waits for in vain, as it says, or because it says nothing at all.
+fn stalled(progress: &Progress) -> Option<String> {
+    let silent = progress.silent_for();
+    let silent = (silent > LOOP_SILENT_MAX)
+        .then(|| format!("the relay's loop stands still for {} s", silent.as_secs()));
+    progress.report().stalled.or(silent)
 }
 
 /// The relay works on its database. A sink that is away does not count: another relay would not reach it either.
@@ -35,7 +46,10 @@ pub(super) async fn health(State(api): State<Arc<Api>>) -> impl IntoResponse {
         return (StatusCode::SERVICE_UNAVAILABLE, Json(waiting));
     };
     let report = progress.report();
+    let stalled = stalled(progress);
     let healthy = report.store_down.is_none()
+        && stalled.is_none()
+        && report.paused.is_empty()
         && report.schema_registry_down.is_none()
         && report.sinks.values().all(|state| *state == SinkState::Up);
     let code = if healthy {
@@ -46,6 +60,13 @@ pub(super) async fn health(State(api): State<Arc<Api>>) -> impl IntoResponse {
     let database = report.store_down.as_deref().unwrap_or("up");
     let mut health =
         json!({ "healthy": healthy, "relay": "running", "database": database, "sinks": report.sinks });
+    if !report.paused.is_empty() {
+        health["paused"] = json!(report.paused);
+    }
+    if let Some(waiting_for) = stalled {
+        health["relay"] = json!("stalled");
+        health["waiting_for"] = json!(waiting_for);
+    }
     if let Some(why) = report.schema_registry_down {
         health["schema_registry"] = json!(why);
     }

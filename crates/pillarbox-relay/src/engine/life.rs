@@ -10,6 +10,7 @@ use super::{
     lanes::{Change, Tenancy},
     publish::Desk,
     tenure::{End, Outliving, Tenure},
+    watch::Stall,
 };
 use crate::{
     sink::Sink,
@@ -62,10 +63,10 @@ pub(super) async fn live(
                 continue;
             }
             Ok(Err(error)) => End::Store(error),
-            Err(_) => End::Stalled {
+            Err(_) => End::Stalled(Stall {
                 waiting_for: "waiting for the database to lease lanes".into(),
                 progressed: false,
-            },
+            }),
         };
         let done = match end {
             End::Stop => break,
@@ -73,10 +74,10 @@ pub(super) async fn live(
                 leave(&mut tenancy).await;
                 return Err(error);
             }
-            End::Stalled {
+            End::Stalled(Stall {
                 waiting_for,
                 progressed,
-            } => {
+            }) => {
                 stalls = if progressed { 1 } else { stalls + 1 };
                 // What the old tenure sent may still be carried out: only lanes with new epochs keep it out.
                 tenancy.forget();

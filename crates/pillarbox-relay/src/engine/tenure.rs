@@ -28,7 +28,7 @@ use super::{
     examine::{Examined, Examiner},
     lanes::Tenancy,
     publish::Desk,
-    watch::{Job, Watch},
+    watch::{Job, Stall, Watch},
     window::{Entry, Settling, Window},
 };
 use crate::{
@@ -60,11 +60,7 @@ pub(super) enum End {
     /// The store failed, or says that lanes were lost.
     Store(StoreError),
     /// Nothing moves any more.
-    Stalled {
-        waiting_for: String,
-        /// Something had moved in this tenure before.
-        progressed: bool,
-    },
+    Stalled(Stall),
     Fatal(RelayError),
 }
 
@@ -234,7 +230,7 @@ impl<'a> Tenure<'a> {
                 beat = self.tenancy.beaten(), if self.tenancy.is_beating() => self.apply_beat(beat),
                 page = self.discovery.next(), if self.ending.is_none() => match page {
                     Ok(page) => {
-                        self.watch.moved(Instant::now());
+                        self.watch.done(Job::Read, Instant::now());
                         self.admit_page(page);
                     }
                     Err(error) => self.end(End::Store(error)),
@@ -263,17 +259,11 @@ impl<'a> Tenure<'a> {
         let beating = self.tenancy.beating_since().map(|since| (Job::Heartbeat, since));
         let work = self.window.load().0 > 0;
         let now = Instant::now();
-        if let Some(waiting_for) = self.watch.stalled(now, reading.into_iter().chain(beating), work) {
-            let progressed = self.watch.progressed;
+        let other = || reading.into_iter().chain(beating);
+        if let Some(stall) = self.watch.stalled(now, other(), work) {
             // It ends at once: what it waits for may never come.
-            self.ending = Some((
-                End::Stalled {
-                    waiting_for,
-                    progressed,
-                },
-                now,
-            ));
-        } else if self.watch.progressed {
+            self.ending = Some((End::Stalled(stall), now));
+        } else if self.watch.is_well(now, other()) {
             self.context.progress.stalled_is(None);
         }
     }
@@ -284,7 +274,7 @@ impl<'a> Tenure<'a> {
             && !self.ledger_busy
             && self.postponed.is_none()
             && self.window.unsettled() == 0;
-        let at_once = matches!(end, End::Fatal(_) | End::Stalled { .. })
+        let at_once = matches!(end, End::Fatal(_) | End::Stalled(_))
             || matches!(end, End::Store(error) if error.kind == StoreErrorKind::Fenced)
             || matches!(end, End::Stop) && since.elapsed() > STOP_PATIENCE;
         if quiet || at_once {

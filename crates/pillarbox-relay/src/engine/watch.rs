@@ -3,7 +3,11 @@
 //! Sinks are asked and answered under a timeout of the engine's own, and so is the sweep; a store's answers are not, because
 //! what a statement may take is the store's to say. So a job that never ends, or a state that waits for no job, shows here.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -39,18 +43,31 @@ impl Job {
 pub(super) struct Watch<Id> {
     limit: Duration,
     running: HashMap<Id, (Job, Instant)>,
+    began: Instant,
     last_result: Instant,
-    /// Something came of this tenure.
+    /// Jobs of which one has ended.
+    ended: HashSet<Job>,
+}
+
+/// What is waited for in vain.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stall {
+    pub(super) waiting_for: String,
+    /// A job of this kind had ended before, or, where the wait is for none, something had moved.
     pub(super) progressed: bool,
 }
+
+/// For so long a stall that is over is still shown, or nobody would see it.
+const SHOWN_FOR: Duration = Duration::from_secs(5);
 
 impl<Id: Eq + Hash> Watch<Id> {
     pub(super) fn new(limit: Duration, now: Instant) -> Self {
         Self {
             limit,
             running: HashMap::new(),
+            began: now,
             last_result: now,
-            progressed: false,
+            ended: HashSet::new(),
         }
     }
 
@@ -59,18 +76,29 @@ impl<Id: Eq + Hash> Watch<Id> {
     }
 
     pub(super) fn ended(&mut self, id: &Id, now: Instant) {
-        // That the lanes are renewed, or the troubles noted, moves no event.
-        if let Some((job, _)) = self.running.remove(id)
-            && !matches!(job, Job::Heartbeat | Job::Report)
-        {
-            self.moved(now);
+        if let Some((job, _)) = self.running.remove(id) {
+            self.done(job, now);
         }
     }
 
-    /// Something came of the work: a page, an answer, a settlement.
-    pub(super) fn moved(&mut self, now: Instant) {
-        self.last_result = now;
-        self.progressed = true;
+    /// A job of this kind has ended.
+    pub(super) fn done(&mut self, job: Job, now: Instant) {
+        self.ended.insert(job);
+        // Looking moves no event.
+        if matches!(job, Job::Publish | Job::Check | Job::Settle | Job::Read) {
+            self.last_result = now;
+        }
+    }
+
+    fn has_moved(&self) -> bool {
+        self.last_result > self.began
+    }
+
+    /// Whether an earlier stall is over: jobs end, none takes long, and the stall was shown for long enough.
+    pub(super) fn is_well(&self, now: Instant, other: impl IntoIterator<Item = (Job, Instant)>) -> bool {
+        let long = |since: Instant| now.saturating_duration_since(since) >= SHOWN_FOR;
+        let mut jobs = self.running.values().copied().chain(other);
+        long(self.began) && !self.ended.is_empty() && !jobs.any(|(_, since)| long(since))
     }
 
     /// What the tenure waits for in vain. `other` are waits that are not jobs of the tenure; `work`: it has events that could
@@ -80,21 +108,25 @@ impl<Id: Eq + Hash> Watch<Id> {
         now: Instant,
         other: impl IntoIterator<Item = (Job, Instant)>,
         work: bool,
-    ) -> Option<String> {
+    ) -> Option<Stall> {
         let jobs = self.running.values().copied().chain(other);
         let oldest = jobs.min_by_key(|(_, since)| *since);
         if let Some((job, since)) = oldest
             && now.saturating_duration_since(since) > self.limit
         {
             let seconds = now.saturating_duration_since(since).as_secs();
-            return Some(format!("waiting for {} for {seconds} s", job.waits_for()));
+            return Some(Stall {
+                waiting_for: format!("waiting for {} for {seconds} s", job.waits_for()),
+                progressed: self.ended.contains(&job),
+            });
         }
         let idle = now.saturating_duration_since(self.last_result);
-        (work && idle > self.limit).then(|| {
-            format!(
-                "there are events to move, and nothing has moved for {} s",
+        (work && idle > self.limit).then(|| Stall {
+            waiting_for: format!(
+                "waiting for nothing, with events to move: nothing has moved for {} s",
                 idle.as_secs()
-            )
+            ),
+            progressed: self.has_moved(),
         })
     }
 
@@ -117,11 +149,16 @@ mod tests {
         let mut watch: Watch<u8> = Watch::new(LIMIT, start);
         watch.started(1, Job::Settle, start);
         assert_eq!(watch.stalled(start + LIMIT, [], true), None);
-        let stalled = watch.stalled(start + LATER, [], false).unwrap();
-        assert!(stalled.contains("write down"), "{stalled}");
+        let stall = watch.stalled(start + LATER, [], false).unwrap();
+        assert!(
+            stall.waiting_for.contains("write down") && !stall.progressed,
+            "{stall:?}"
+        );
         watch.ended(&1, start + LATER);
         assert_eq!(watch.stalled(start + LATER, [], true), None);
-        assert!(watch.progressed);
+        watch.started(2, Job::Settle, start + LATER);
+        let stall = watch.stalled(start + LATER + LATER, [], false).unwrap();
+        assert!(stall.progressed, "one had ended before");
         let read = (Job::Read, start);
         assert!(watch.stalled(start + LATER, [read], false).is_some());
     }
@@ -132,11 +169,11 @@ mod tests {
         let mut watch: Watch<u8> = Watch::new(LIMIT, start);
         assert_eq!(watch.stalled(start + LATER, [], false), None);
         assert!(watch.stalled(start + LATER, [], true).is_some());
-        watch.started(1, Job::Heartbeat, start + LIMIT);
+        watch.started(1, Job::Due, start + LIMIT);
         watch.ended(&1, start + LIMIT);
         assert!(
             watch.stalled(start + LATER, [], true).is_some(),
-            "a heartbeat moves no event"
+            "looking for due events moves none"
         );
     }
 }

@@ -13,4 +13,5 @@ mod registry;
 mod simulation;
 mod sinks;
 mod sqlite;
+mod stall;
 mod versions;

@@ -26,7 +26,8 @@ pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> 
 }
 
 /// Asks each sink, and checks or makes its streams. A sink that is away stops nothing: it is asked again while the relay
-/// runs. Returns what must stop the start: a stream that is missing, credentials that are refused.
+/// runs. Nor does a stream that is missing where there are others. Returns what must stop the start: that there is no stream
+/// at all, or that credentials are refused.
 pub(super) async fn streams(
     settings: &Settings,
     sinks: &BTreeMap<Arc<str>, OpenSink>,
@@ -43,8 +44,11 @@ pub(super) async fn streams(
         match answer {
             Ok(states) if apply => say_applied(&states, context),
             Ok(states) => {
-                if let Some(problem) = missing(name, &states) {
-                    return Some(problem);
+                let none = states.iter().all(|state| state.state == Comparison::Missing);
+                match missing(name, &states) {
+                    Some(problem) if none && settings.sinks.len() == 1 => return Some(problem),
+                    Some(problem) => tell(&format!("{problem}. Events for it wait; others go on.")),
+                    None => {}
                 }
             }
             Err(error) if away(&error) => {

@@ -33,6 +33,31 @@ pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
             "a lease must be 500 ms or longer: it is renewed over the network".into(),
         ));
     }
+    for (name, value) in [
+        (
+            "destination_outage_max_seconds",
+            publisher.destination_outage_max_seconds,
+        ),
+        ("stall_after_seconds", publisher.stall_after_seconds),
+    ] {
+        if let Some(value) = value {
+            within(
+                problems,
+                format!("outbox.publisher.{name}"),
+                value,
+                10 * 365 * 86_400,
+            );
+        }
+    }
+    if publisher
+        .stall_after_seconds
+        .is_some_and(|seconds| (1..5).contains(&seconds))
+    {
+        problems.push((
+            "outbox.publisher.stall_after_seconds".into(),
+            "it must be 5 or more: a database may take some seconds to answer".into(),
+        ));
+    }
     let key = |name: &str| format!("outbox.retry_policy.{name}");
     within(
         problems,
@@ -80,6 +105,10 @@ pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
         payload_bytes_max: as_size(outbox.database.payload_bytes_max),
         poll_interval_max: Duration::from_millis(publisher.poll_interval_ms),
         lease: Duration::from_millis(publisher.lease_ms),
+        destination_outage_max: publisher.destination_outage_max_seconds.map(Duration::from_secs),
+        stall_after: publisher
+            .stall_after_seconds
+            .map_or_else(|| stall_after(outbox), Duration::from_secs),
         retry: RetryPolicy {
             attempts_max: retry.default_max_attempts,
             for_ever: !outbox.dlq.auto_dlq_after_max_retries,
@@ -94,6 +123,14 @@ pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
         },
         ..Options::default()
     }
+}
+
+/// Longer than anything that is well may take.
+fn stall_after(outbox: &schema::Outbox) -> Duration {
+    let sinks = outbox.sinks.values().map(|sink| sink.publish_timeout_ms);
+    let timeouts = sinks.chain([outbox.database.answer_timeout_ms, outbox.publisher.lease_ms]);
+    let longest = Duration::from_millis(timeouts.max().unwrap_or_default());
+    longest.saturating_mul(3).max(Duration::from_secs(60))
 }
 
 fn as_size(bytes: u64) -> usize {

@@ -7,6 +7,7 @@ use super::{
         RelayError,
         lanes::{Beat, Change},
         publish::Judging,
+        watch::Job,
         window::{Entry, Resolution, Settling},
     },
     Done, End, STORE_RETRY, STORE_RETRY_MAX, Tenure,
@@ -124,6 +125,7 @@ impl Tenure<'_> {
 
     pub(super) fn apply_beat(&mut self, result: Result<Beat, StoreError>) {
         let mut next = self.beat.every;
+        self.watch.done(Job::Heartbeat, Instant::now());
         match result {
             Ok(beat) => {
                 self.context.store_is_up();

@@ -1,0 +1,153 @@
+//! A stream or topic that takes nothing, beside others that do. Nothing is wrong with its events: they wait, uncharged, and
+//! nobody else waits with them.
+
+use async_nats::jetstream::{self, Context, stream};
+use pillarbox::{Event, Outbox};
+use serde_json::{Value, json};
+
+use super::harness::{Scene, messages};
+
+const WAITING: &str = "select count(*) from outbox_events where status not in ('published', 'dead')";
+const CHARGED: &str = "select count(*) from outbox_events where attempts <> 0 or status = 'dead'";
+
+async fn jetstream(url: &str) -> Context {
+    jetstream::new(async_nats::connect(url).await.unwrap())
+}
+
+fn stream(name: &str, subject: &str) -> stream::Config {
+    stream::Config {
+        name: name.into(),
+        subjects: vec![subject.into()],
+        ..stream::Config::default()
+    }
+}
+
+/// Writes so many events of this topic, each of a key of its own.
+async fn write(scene: &Scene, topic: &str, count: usize) {
+    let event = |n: usize| {
+        Event::new(topic, "Placed", "order", format!("{topic}-{n}"))
+            .json(&json!({ "n": n }))
+            .unwrap()
+    };
+    let events: Vec<Event> = (0..count).map(event).collect();
+    let mut tx = scene.pool.begin().await.unwrap();
+    Outbox::default().enqueue_all(&mut tx, &events).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn waiting_of(scene: &Scene, topic: &str, wanted: impl Fn(i64) -> bool) {
+    let sql = format!("{WAITING} and topic = '{topic}'");
+    scene.until(&sql, wanted).await;
+}
+
+/// What `status` says keeps the relay from delivering.
+async fn troubles(scene: &Scene) -> String {
+    let status: Value = serde_json::from_str(&scene.done(&["--json", "status"]).await).unwrap();
+    let relays = status["relays"].as_array().unwrap();
+    relays.iter().map(|relay| relay["troubles"].to_string()).collect()
+}
+
+/// The relay tells the database once a second.
+async fn status_names(scene: &Scene, words: &str) {
+    let deadline = tokio::time::Instant::now() + super::harness::PATIENCE;
+    loop {
+        let told = troubles(scene).await;
+        if told.contains(words) {
+            return;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "status never named {words}: {told}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_stream_stops_no_other_stream_of_its_sink() {
+    let Some((scene, mut nats)) = Scene::start(|config| {
+        config.routes =
+            "[{ topic: 'one.>', sink: events, stream: S1 }, { topic: 'two.>', sink: events, stream: S2 }]"
+                .into();
+        config.streams = "[{ name: S1, subjects: ['one.>'] }, { name: S2, subjects: ['two.>'] }]".into();
+    })
+    .await
+    else {
+        return;
+    };
+    let mut relay = scene.relay("relay").await;
+    jetstream(&nats.url()).await.delete_stream("S2").await.unwrap();
+    write(&scene, "two.placed", 3).await;
+    relay.says("the destination takes nothing: pausing it").await;
+    write(&scene, "one.placed", 3).await;
+    waiting_of(&scene, "one.placed", |waiting| waiting == 0).await;
+    // A sink that was away as well is up again when it can be reached.
+    nats.restart().await;
+    write(&scene, "one.placed.later", 3).await;
+    waiting_of(&scene, "one.placed.later", |waiting| waiting == 0).await;
+    status_names(&scene, "S2 two.placed").await;
+    assert_eq!(scene.count(CHARGED).await, 0, "an outage charges nobody");
+
+    let context = jetstream(&nats.url()).await;
+    context.create_stream(stream("S2", "two.>")).await.unwrap();
+    waiting_of(&scene, "two.placed", |waiting| waiting == 0).await;
+    assert_eq!(messages(&scene.config.sink, "S2").await.len(), 3);
+    assert_eq!(scene.count(CHARGED).await, 0);
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_starts_although_one_of_its_streams_is_missing() {
+    let Some((scene, nats)) = Scene::start(|config| {
+        config.routes =
+            "[{ topic: 'one.>', sink: events, stream: S1 }, { topic: 'two.>', sink: events, stream: S2 }]"
+                .into();
+        config.streams = "[{ name: S1, subjects: ['one.>'] }, { name: S2, subjects: ['two.>'] }]".into();
+    })
+    .await
+    else {
+        return;
+    };
+    jetstream(&nats.url()).await.delete_stream("S2").await.unwrap();
+    let mut relay = scene.spawn("relay");
+    relay.says("has no stream or topic S2").await;
+    write(&scene, "one.placed", 1).await;
+    waiting_of(&scene, "one.placed", |waiting| waiting == 0).await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_stream_kills_nobody_and_is_filled_again_when_there_is_room() {
+    let Some((scene, nats)) = Scene::start(|_| {}).await else {
+        return;
+    };
+    let context = jetstream(&nats.url()).await;
+    let small = stream::Config {
+        max_messages: 5,
+        discard: stream::DiscardPolicy::New,
+        duplicate_window: std::time::Duration::from_secs(120),
+        ..stream(super::harness::STREAM, "orders.>")
+    };
+    context.update_stream(&small).await.unwrap();
+    let mut relay = scene.relay("relay").await;
+    write(&scene, "orders.placed", 50).await;
+    relay.says("the destination takes nothing: pausing it").await;
+    status_names(&scene, "maximum messages exceeded").await;
+    // Long enough that its events move into the side table, from where one is tried now and then.
+    scene
+        .until("select count(*) from outbox_events_parked", |parked| parked >= 40)
+        .await;
+    assert_eq!(scene.count(CHARGED).await, 0, "nothing was wrong with them");
+
+    let large = stream::Config {
+        max_messages: -1,
+        ..small
+    };
+    context.update_stream(&large).await.unwrap();
+    scene.settled().await;
+    assert_eq!(scene.count(CHARGED).await, 0);
+    assert_eq!(
+        messages(&scene.config.sink, super::harness::STREAM).await.len(),
+        50
+    );
+    relay.stop().await;
+}
