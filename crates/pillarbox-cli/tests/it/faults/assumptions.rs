@@ -7,11 +7,14 @@ use super::harness::{Producer, STREAM, Scene, messages};
 
 const PUBLISHED: &str = "select count(*) from outbox_events where status = 'published'";
 
+/// So many events, and the low marks above them.
 async fn delivered(count: u64) -> Option<(Scene, Nats)> {
     let (scene, nats) = Scene::start(|config| config.lease_ms = 1_000).await?;
     let relay = scene.relay("first").await;
     Producer::new(&scene).place("key-1", count).await;
     scene.settled().await;
+    let low_mark = "select min(low_mark) from outbox_events_leases";
+    scene.until(low_mark, |mark| mark >= count as i64).await;
     relay.stop().await;
     Some((scene, nats))
 }
