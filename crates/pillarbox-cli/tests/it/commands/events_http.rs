@@ -194,9 +194,9 @@ fn too_much_that_waits_is_a_429_with_its_retry_after_and_an_exit_code() {
     let output = run_with_input(folder.path(), &["enqueue", "--ndjson", "--json"], &line(n + 2));
     assert_eq!(json(&output)["busy"]["class"], "bulk");
 
-    // Configured away, it is gone with the next relay.
+    // Configured away by an empty list, it is gone with the next relay.
     drop(served);
-    configure(folder.path(), &nowhere, "");
+    configure(folder.path(), &nowhere, "  backpressure: { classes: [] }\n");
     let served = Served::start(folder.path(), &["run"]);
     let deadline = Instant::now() + DEADLINE;
     while post(&served, JSON, &line(n + 3)).0 == 429 {

@@ -52,6 +52,7 @@ async fn groups(scene: &Scene) -> Vec<(i64, String, String)> {
 async fn torture_dead_letters_are_grouped_and_mended() {
     let _campaign = Campaign::begin("dead_letters_are_grouped_and_mended");
     let Some((scene, nats)) = Scene::start(|config| {
+        config.destination_outage_max_seconds = 1;
         config.routes = format!(
             "[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}, {{ topic: 'late.>', sink: events, stream: LATE }}]"
         );

@@ -39,6 +39,7 @@ pub(super) struct Config {
     pub publish_timeout_ms: u64,
     pub pooler: bool,
     pub window_events_max: u32,
+    pub destination_outage_max_seconds: u64,
     /// A second NATS, as the sink `far`.
     pub far: Option<String>,
     /// YAML lists in one line.
@@ -58,6 +59,7 @@ impl Config {
             publish_timeout_ms: 5_000,
             pooler: false,
             window_events_max: 4_000,
+            destination_outage_max_seconds: 86_400,
             far: None,
             routes: format!("[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}]"),
             streams: format!("[{{ name: {STREAM}, subjects: ['orders.>'] }}]"),
@@ -73,7 +75,7 @@ impl Config {
             .map(|url| format!("    far: {{ url: '{url}' }}\n"));
         format!(
             "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
-             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {} }}\n  \
+             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {}, destination_outage_max_seconds: {} }}\n  \
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n  \
              backpressure: {}\n",
             self.database,
@@ -85,6 +87,7 @@ impl Config {
             self.streams,
             self.lease_ms,
             self.window_events_max,
+            self.destination_outage_max_seconds,
             self.validation,
             self.backpressure
         )

@@ -77,7 +77,7 @@ async fn torture_one_key_in_a_thousand_is_poisonous() {
         scene.until(PUBLISHED, |published| published == good).await;
         scene.until(HELD, |waiting| waiting == held).await;
     }
-    let failing = "select count(*) from outbox_events where status = 'failed' and attempts > 0";
+    let failing = "select count(*) from outbox_events where status = 'failed' and attempts = 0";
     assert_eq!(scene.count(failing).await, bad.len() as i64);
     assert!(held > 0);
     mend(&nats).await;
