@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use uuid::Uuid;
 
+use super::cache;
 use super::found;
 use super::postgres::blocking;
 use super::service::{Service, free_port, freeze, on_a_free_port, signal};
@@ -68,6 +69,9 @@ struct Server {
 }
 
 impl Kafka {
+    /// The version that is obtained.
+    pub const VERSION: &'static str = cache::KAFKA;
+
     /// Starts a broker as it comes. `None`: it is not installed.
     pub async fn start() -> Option<Self> {
         Self::start_with(KafkaOptions::default()).await
@@ -135,6 +139,33 @@ impl Kafka {
         assert!(made[0].is_ok(), "cannot make {name}: {:?}", made[0]);
         let (internal, name) = (self.internal(), name.to_owned());
         blocking(move || has_leaders(&internal, &name, partitions)).await;
+    }
+
+    /// Deletes a topic and all that is in it. An error: the broker is away, or does not have it.
+    pub async fn delete_topic(&self, name: &str) -> Result<()> {
+        let admin: AdminClient<DefaultClientContext> = client(&self.internal()).create()?;
+        let options = AdminOptions::new()
+            .request_timeout(Some(Duration::from_secs(5)))
+            .operation_timeout(Some(Duration::from_secs(5)));
+        let deleted = admin.delete_topics(&[name], &options).await?;
+        match deleted.into_iter().next() {
+            Some(Ok(_)) => Ok(()),
+            other => bail!("cannot delete {name}: {other:?}"),
+        }
+    }
+
+    /// Makes a topic where the broker may be away. An error: it is, or it has the topic already.
+    pub async fn try_create_topic(&self, name: &str, partitions: i32) -> Result<()> {
+        let admin: AdminClient<DefaultClientContext> = client(&self.internal()).create()?;
+        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let options = AdminOptions::new()
+            .request_timeout(Some(Duration::from_secs(5)))
+            .operation_timeout(Some(Duration::from_secs(5)));
+        let made = admin.create_topics([&topic], &options).await?;
+        match made.into_iter().next() {
+            Some(Ok(_)) => Ok(()),
+            other => bail!("cannot make {name}: {other:?}"),
+        }
     }
 
     /// An orderly end.
