@@ -30,6 +30,8 @@ use self::{
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long to wait beyond the bound, so that a failure says "late" or "never".
 const LATE_MAX: Duration = Duration::from_secs(30);
+/// How long things fail without a quiet time: a relay that is stuck must not be saved by the next fault.
+const ROUND: Duration = Duration::from_secs(20);
 /// Relays at work side by side.
 const RELAYS: usize = 3;
 /// The route's topic; in Kafka also the topic.
@@ -77,90 +79,103 @@ async fn storm<D: Database, B: Broker>(name: &'static str) {
     let (Some(database), Some(broker)) = (D::start(folder.path()).await, B::start().await) else {
         return;
     };
-    let ledger = Arc::new(Ledger::new());
     let clock = Clock::start(folder.path());
     let relays = Relays::new(folder.path(), &database, &broker, clock.as_ref()).await;
     relays.run_once(&["migrate"]).await;
     database.prepare().await;
     relays.start_all().await;
 
-    let mut storm = Storm::new(campaign.seed());
-    relays.fail(&mut storm);
-    database.fail(&mut storm);
-    broker.fail(&mut storm, &ledger);
-    if let Some(clock) = &clock {
-        clock.fail(&mut storm);
-    }
-    let producing = database.produce(&ledger, campaign.seed(), storm.over());
-    let toll = storm.rage(campaign.budget()).await;
-    let end = async { producing.join_all().await };
-    let ended = tokio::time::timeout(PATIENCE, end).await;
-    assert!(ended.is_ok(), "the producers don't end");
-    ledger.decide(&database.which_exist(&ledger.undecided()).await);
-
     let mut summary = Summary::new(&campaign, &format!("{} to {}", D::NAME, B::NAME));
     summary.versions = vec![database.version().await, broker.version().await];
-    summary.not_covered = [D::NOT_COVERED, B::NOT_COVERED]
-        .concat()
-        .iter()
-        .map(|&words| words.into())
-        .collect();
-    if clock.is_none() {
-        summary
-            .not_covered
-            .push("a relay's clock that steps (libfaketime is not here)".into());
+    let not_covered = [D::NOT_COVERED, B::NOT_COVERED].concat();
+    summary.not_covered = not_covered.into_iter().map(Into::into).collect();
+    let stage = Stage {
+        campaign: &campaign,
+        database,
+        broker,
+        relays,
+        clock,
+        ledger: Arc::default(),
+    };
+    let mut left = campaign.budget();
+    while !left.is_zero() && summary.broken.is_empty() {
+        let time = left.min(ROUND);
+        left -= time;
+        stage.round(time, &mut summary).await;
     }
-    summary.faults(&toll);
-    judge(
-        &mut summary,
-        &campaign,
-        &toll,
-        (&database, &broker),
-        (&ledger, &relays),
-    )
-    .await;
-    relays.stop_all(&mut summary).await;
+    stage.judge(&mut summary).await;
+    stage.relays.stop_all(&mut summary).await;
     if !summary.broken.is_empty() {
-        relays.show_logs(&campaign);
+        stage.relays.show_logs(&campaign);
     }
     summary.close();
 }
 
-/// Waits until everything committed was received, or until it is clear that it is too late.
-async fn judge<D: Database, B: Broker>(
-    summary: &mut Summary,
-    campaign: &Campaign,
-    toll: &Toll,
-    (database, broker): (&D, &B),
-    (ledger, relays): (&Ledger, &Relays),
-) {
-    let grace = if campaign.is_short() { PATIENCE } else { LATE_MAX };
-    let deadline = Instant::from_std(toll.ended) + LIVENESS_BOUND + grace;
-    loop {
-        relays.revive().await;
-        broker.receive(ledger).await;
-        if ledger.committed_and_seen() == ledger.committed_count() || Instant::now() > deadline {
-            break;
+struct Stage<'a, D, B> {
+    campaign: &'a Campaign,
+    database: D,
+    broker: B,
+    relays: Relays,
+    clock: Option<Clock>,
+    ledger: Arc<Ledger>,
+}
+
+impl<D: Database, B: Broker> Stage<'_, D, B> {
+    /// A storm, and the quiet time after it.
+    async fn round(&self, time: Duration, summary: &mut Summary) {
+        let seed = self.campaign.seed().wrapping_add(summary.rounds);
+        let mut storm = Storm::new(seed);
+        self.relays.fail(&mut storm);
+        self.database.fail(&mut storm);
+        self.broker.fail(&mut storm, &self.ledger);
+        if let Some(clock) = &self.clock {
+            clock.fail(&mut storm);
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let producing = self.database.produce(&self.ledger, seed, storm.over());
+        let toll = storm.rage(time).await;
+        let ended = tokio::time::timeout(PATIENCE, producing.join_all()).await;
+        assert!(ended.is_ok(), "the producers don't end");
+        let undecided = self.ledger.undecided();
+        self.ledger.decide(&self.database.which_exist(&undecided).await);
+        summary.add(&toll);
+        let stall = self.everything_arrives(&toll).await;
+        summary.stalled(stall, self.campaign);
     }
-    let stall = toll.ended.elapsed();
-    // What the broker holds, the relay has still to note in the database.
-    while database.unsettled().await > 0 && Instant::now() < deadline {
-        relays.revive().await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+
+    /// Waits until everything committed was received, or until it is clear that it is too late. How long it took since the last
+    /// fault.
+    async fn everything_arrives(&self, toll: &Toll) -> Duration {
+        let grace = if self.campaign.is_short() {
+            PATIENCE
+        } else {
+            LATE_MAX
+        };
+        let deadline = toll.ended + LIVENESS_BOUND + grace;
+        loop {
+            self.relays.revive().await;
+            self.broker.receive(&self.ledger).await;
+            let arrived = self.ledger.committed_and_seen() == self.ledger.committed_count();
+            if arrived || std::time::Instant::now() > deadline {
+                return toll.ended.elapsed();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
-    let unsettled = database.unsettled().await;
-    if unsettled > 0 {
-        summary.broken.push(format!("{unsettled} events are not settled"));
+
+    async fn judge(&self, summary: &mut Summary) {
+        // What the broker holds, the relay has still to note in the database.
+        let deadline = Instant::now() + LATE_MAX;
+        while self.database.unsettled().await > 0 && Instant::now() < deadline {
+            self.relays.revive().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // A copy may have been under way when the last event arrived.
+        self.broker.receive(&self.ledger).await;
+        summary.verdict(&self.ledger.verdict(), self.database.unsettled().await);
+        summary.copies(self.broker.copies(&self.ledger).await, B::DROPS_COPIES);
+        let charges = self.database.charges().await;
+        summary.charges(charges.dead, charges.charged, &charges.errors);
     }
-    // A copy that was under way when the last event arrived.
-    broker.receive(ledger).await;
-    summary.stalled(stall, campaign);
-    summary.verdict(&ledger.verdict());
-    summary.copies(broker.copies(ledger).await, B::DROPS_COPIES);
-    let (dead, charged) = database.charges().await;
-    summary.charges(dead, charged);
 }
 
 /// Asks again: the server may be away, and a pooled connection may be one that a fault broke.

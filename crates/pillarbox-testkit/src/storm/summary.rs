@@ -1,6 +1,6 @@
 //! What a campaign leaves for the report.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
@@ -19,14 +19,20 @@ pub struct Summary {
     pub versions: Vec<String>,
     pub seed: u64,
     pub seconds: u64,
+    /// Storms, each with a quiet time after it.
+    pub rounds: u64,
     pub faults: BTreeMap<String, u64>,
+    /// The mean of the rounds' means.
     pub faults_at_once_mean: f64,
     pub faults_at_once_max: usize,
     pub committed: usize,
     pub rolled_back: usize,
     /// Transactions' events whose commit was not answered; the database said what became of them.
     pub in_doubt: usize,
+    /// Not received, and not waiting in the database either.
     pub lost: usize,
+    /// Not received when the time for it was over, but still in the database.
+    pub undelivered: usize,
     pub never_committed_but_seen: usize,
     pub order_violations: usize,
     pub copies: usize,
@@ -35,7 +41,7 @@ pub struct Summary {
     pub dead: u64,
     /// Events with an attempt on their account.
     pub charged: u64,
-    /// From the end of the last fault to the last delivery.
+    /// From the end of a round's last fault to the last delivery: the longest of the rounds.
     pub stall_ms: u64,
     pub bound_ms: u64,
     /// How often a relay ended without having been told to, and was started again.
@@ -58,20 +64,31 @@ impl Summary {
         }
     }
 
-    pub fn faults(&mut self, toll: &Toll) {
-        self.faults = toll.faults.clone();
-        self.faults_at_once_mean = toll.at_once_mean;
-        self.faults_at_once_max = toll.at_once_max;
+    /// Adds a round's faults.
+    pub fn add(&mut self, toll: &Toll) {
+        for (kind, count) in &toll.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+        let (before, now) = (self.rounds as f64, self.rounds as f64 + 1.0);
+        self.faults_at_once_mean = (self.faults_at_once_mean * before + toll.at_once_mean) / now;
+        self.faults_at_once_max = self.faults_at_once_max.max(toll.at_once_max);
+        self.rounds += 1;
     }
 
-    /// Everything but copies: whether these are a fault depends on the receiving side.
-    pub fn verdict(&mut self, verdict: &Verdict) {
+    /// Everything but copies: whether these are a fault depends on the receiving side. `unsettled` events are still in the
+    /// database.
+    pub fn verdict(&mut self, verdict: &Verdict, unsettled: u64) {
         self.committed = verdict.committed;
         self.rolled_back = verdict.rolled_back;
         self.in_doubt = verdict.in_doubt;
-        self.lost = verdict.lost;
+        // What is lost while other events wait may be taken for one of these. The campaign has failed then anyway.
+        self.undelivered = usize::try_from(unsettled).unwrap_or(usize::MAX).min(verdict.lost);
+        self.lost = verdict.lost - self.undelivered;
         self.never_committed_but_seen = verdict.never_committed_but_seen;
         self.order_violations = verdict.order_violations;
+        if unsettled > 0 {
+            self.broken.push(format!("{unsettled} events are not settled"));
+        }
         if !verdict.is_whole() {
             self.broken.push(verdict.to_string());
         }
@@ -88,22 +105,23 @@ impl Summary {
         }
     }
 
-    /// No fault is an event's own failure.
-    pub fn charges(&mut self, dead: u64, charged: u64) {
+    /// No fault is an event's own failure. `errors` are what the events were charged for.
+    pub fn charges(&mut self, dead: u64, charged: u64, errors: &[String]) {
         self.dead = dead;
         self.charged = charged;
+        let errors = errors.join("; ");
         if dead > 0 {
-            self.broken.push(format!("{dead} events are dead"));
+            self.broken.push(format!("{dead} events are dead: {errors}"));
         }
         if charged > 0 {
             self.broken
-                .push(format!("{charged} events were charged with an attempt"));
+                .push(format!("{charged} events were charged with an attempt: {errors}"));
         }
     }
 
     /// A short run shares its machine with other tests, so it does not hold the bound against the relay.
     pub fn stalled(&mut self, stall: Duration, campaign: &Campaign) {
-        self.stall_ms = millis(stall);
+        self.stall_ms = self.stall_ms.max(millis(stall));
         if stall > LIVENESS_BOUND && !campaign.is_short() {
             self.broken
                 .push(format!("the last delivery came {stall:.1?} after the last fault"));
@@ -120,7 +138,7 @@ impl Summary {
             let file = PathBuf::from(folder).join(format!("{}.json", self.campaign));
             std::fs::write(&file, &json).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
-        println!("{json}");
+        let _ = writeln!(std::io::stdout(), "{json}");
         assert!(self.broken.is_empty(), "{}", self.broken.join("\n"));
     }
 }

@@ -10,3 +10,4 @@ mod killed;
 mod outages;
 mod renewals;
 mod stores;
+mod storm;

@@ -39,6 +39,14 @@ pub(super) trait Database: Sized {
     /// How many events are neither published nor dead.
     async fn unsettled(&self) -> u64;
 
-    /// How many events are dead, and how many have an attempt on their account.
-    async fn charges(&self) -> (u64, u64);
+    async fn charges(&self) -> Charges;
+}
+
+/// What the faults cost the events.
+pub(super) struct Charges {
+    pub(super) dead: u64,
+    /// How many have an attempt on their account.
+    pub(super) charged: u64,
+    /// Some of what they were charged for.
+    pub(super) errors: Vec<String>,
 }

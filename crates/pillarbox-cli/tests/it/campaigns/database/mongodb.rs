@@ -17,7 +17,7 @@ use tokio::{sync::Mutex, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::Database;
+use super::{Charges, Database};
 use crate::campaigns::{intersection, producers::mongodb as producers, until_answered};
 
 pub(in crate::campaigns) struct MongoDb {
@@ -94,10 +94,15 @@ impl Database for MongoDb {
         self.count(doc! {"status": {"$nin": ["published", "dead"]}}).await
     }
 
-    async fn charges(&self) -> (u64, u64) {
-        let dead = self.count(doc! {"status": "dead"}).await;
-        let charged = self.count(doc! {"retry_count": {"$ne": 0}}).await;
-        (dead, charged)
+    async fn charges(&self) -> Charges {
+        let charged = doc! {"retry_count": {"$ne": 0}};
+        let events: Collection<Document> = self.client.database("shop").collection("outbox_events");
+        let errors = until_answered(async || events.distinct("last_error", charged.clone()).await).await;
+        Charges {
+            dead: self.count(doc! {"status": "dead"}).await,
+            charged: self.count(charged).await,
+            errors: errors.iter().take(5).map(ToString::to_string).collect(),
+        }
     }
 }
 

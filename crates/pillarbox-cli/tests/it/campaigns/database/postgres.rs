@@ -14,7 +14,7 @@ use tokio::{sync::Mutex, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::Database;
+use super::{Charges, Database};
 use crate::campaigns::{intersection, producers::postgres as producers, until_answered};
 
 pub(in crate::campaigns) struct Postgres {
@@ -92,14 +92,18 @@ impl Database for Postgres {
             .await
     }
 
-    async fn charges(&self) -> (u64, u64) {
-        let dead = self
-            .count("select count(*) from outbox_events where status = 'dead'")
-            .await;
-        let charged = self
-            .count("select count(*) from outbox_events where attempts <> 0")
-            .await;
-        (dead, charged)
+    async fn charges(&self) -> Charges {
+        let errors =
+            "select distinct coalesce(last_error, '') from outbox_events where attempts <> 0 limit 5";
+        Charges {
+            dead: self
+                .count("select count(*) from outbox_events where status = 'dead'")
+                .await,
+            charged: self
+                .count("select count(*) from outbox_events where attempts <> 0")
+                .await,
+            errors: until_answered(async || sqlx::query_scalar(errors).fetch_all(&self.pool).await).await,
+        }
     }
 }
 
