@@ -12,11 +12,12 @@ use std::{
     ops::Range,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use link::{LinkFaults, break_link, break_link_once};

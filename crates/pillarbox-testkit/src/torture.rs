@@ -97,3 +97,14 @@ fn number(variable: &str) -> Option<u64> {
             .unwrap_or_else(|_| panic!("{variable}={value}: a whole number is expected")),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_of_an_ordinary_run_is_always_the_same_and_differs_between_campaigns() {
+        assert_eq!(fixed_seed("one"), fixed_seed("one"));
+        assert_ne!(fixed_seed("one"), fixed_seed("another"));
+    }
+}

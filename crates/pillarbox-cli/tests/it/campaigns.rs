@@ -79,7 +79,10 @@ async fn storm<D: Database, B: Broker>(name: &'static str) {
     let (Some(database), Some(broker)) = (D::start(folder.path()).await, B::start().await) else {
         return;
     };
-    let clock = Clock::start(folder.path());
+    let clock = match B::CLOCK_STEPS {
+        true => Clock::start(folder.path(), D::CLOCK_SECONDS_MAX),
+        false => None,
+    };
     let relays = Relays::new(folder.path(), &database, &broker, clock.as_ref()).await;
     relays.run_once(&["migrate"]).await;
     database.prepare().await;
@@ -155,7 +158,7 @@ impl<D: Database, B: Broker> Stage<'_, D, B> {
             self.relays.revive().await;
             self.broker.receive(&self.ledger).await;
             let arrived = self.ledger.committed_and_seen() == self.ledger.committed_count();
-            if arrived || std::time::Instant::now() > deadline {
+            if arrived || Instant::now() > deadline {
                 return toll.ended.elapsed();
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

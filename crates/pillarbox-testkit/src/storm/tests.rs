@@ -26,7 +26,7 @@ async fn decisions(seed: u64) -> (Vec<u32>, Toll) {
     (decided, toll)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_seed_repeats_what_every_source_decides() {
     let (first, _) = decisions(7).await;
     assert_eq!(first.len(), 10);
@@ -35,7 +35,7 @@ async fn a_seed_repeats_what_every_source_decides() {
     assert_ne!(first[..5], first[5..], "each source decides for itself");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn faults_are_counted_by_kind_overlap_and_end_with_the_storm() {
     let (_, toll) = decisions(1).await;
     assert_eq!(toll.total(), toll.faults["a kind"]);
@@ -45,7 +45,7 @@ async fn faults_are_counted_by_kind_overlap_and_end_with_the_storm() {
     assert!(toll.ended <= Instant::now());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 #[should_panic(expected = "as told")]
 async fn a_source_that_panics_fails_the_campaign_at_once() {
     let mut storm = Storm::new(1);

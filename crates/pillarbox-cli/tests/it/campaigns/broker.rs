@@ -13,6 +13,8 @@ pub(super) trait Broker: Sized {
     const NOT_COVERED: &'static [&'static str];
     /// Whether it drops an event that is published again.
     const DROPS_COPIES: bool;
+    /// Whether a relay that publishes to it can be given a clock that steps.
+    const CLOCK_STEPS: bool;
     /// As the configuration has them: a YAML list in one line.
     const ROUTES: &'static str;
 

@@ -5,26 +5,29 @@ use std::path::{Path, PathBuf};
 use pillarbox_testkit::{servers, storm::Storm};
 use rand::RngExt;
 
-/// One clock for all relays: they run on one machine. Relays on machines with different clocks are the database's own time's
-/// business, except with SQLite, where such relays can't be.
+/// One clock for all relays: with SQLite, they are on one machine.
+#[derive(Clone)]
 pub(super) struct Clock {
     library: PathBuf,
     file: PathBuf,
+    /// How far it steps, either way.
+    seconds_max: i64,
 }
 
 impl Clock {
     /// `None`: there is no libfaketime.
-    pub(super) fn start(folder: &Path) -> Option<Self> {
+    pub(super) fn start(folder: &Path, seconds_max: i64) -> Option<Self> {
         let clock = Self {
             library: servers::faketime()?,
             file: folder.join("clock"),
+            seconds_max,
         };
         clock.set(0);
         Some(clock)
     }
 
     /// What a relay is started with.
-    pub(super) fn environment(&self, _relay: usize) -> Vec<(&'static str, String)> {
+    pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("LD_PRELOAD", self.library.display().to_string()),
             ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
@@ -36,13 +39,10 @@ impl Clock {
     }
 
     pub(super) fn fail(&self, storm: &mut Storm) {
-        let clock = Self {
-            library: self.library.clone(),
-            file: self.file.clone(),
-        };
+        let clock = self.clone();
         storm.add(|mut source| async move {
             while source.next(1_500..5_000).await {
-                let seconds = source.rng().random_range(-90..90);
+                let seconds = source.rng().random_range(-clock.seconds_max..=clock.seconds_max);
                 let _lasting = source.begin("relays' clock stepped");
                 clock.set(seconds);
                 source.last(500..4_000).await;

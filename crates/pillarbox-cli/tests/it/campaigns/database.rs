@@ -15,6 +15,8 @@ pub(super) trait Database: Sized {
     const NAME: &'static str;
     /// Faults that are not tried here, in words.
     const NOT_COVERED: &'static [&'static str];
+    /// How far the relays' clock may step.
+    const CLOCK_SECONDS_MAX: i64 = 90;
 
     /// A server of the campaign's own. `None`: not installed.
     async fn start(folder: &Path) -> Option<Self>;

@@ -3,6 +3,7 @@
 mod process;
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -53,7 +54,7 @@ impl Relays {
             relays.broker_links.extend(broker_link);
             let config = folder.join(format!("relay-{n}.yaml"));
             std::fs::write(&config, yaml(&database, &sink, B::ROUTES)).unwrap();
-            let environment = clock.map(|clock| clock.environment(n)).unwrap_or_default();
+            let environment = clock.map(Clock::environment).unwrap_or_default();
             let process = Process::new(n, config, environment);
             relays.slots.push(Arc::new(Mutex::new(process)));
         }
@@ -134,9 +135,9 @@ impl Relays {
                 let copy = PathBuf::from(folder).join(format!("{}-relay-{n}.log", campaign.name()));
                 let _ = std::fs::copy(&log, copy);
             } else {
-                let text = std::fs::read_to_string(&log).unwrap_or_default();
-                let start = text.floor_char_boundary(text.len().saturating_sub(4_000));
-                eprintln!("--- the log of relay {n}:\n{}", &text[start..]);
+                let text = std::fs::read(&log).unwrap_or_default();
+                let end = String::from_utf8_lossy(&text[text.len().saturating_sub(4_000)..]);
+                let _ = writeln!(std::io::stderr(), "--- the log of relay {n}:\n{end}");
             }
         }
     }

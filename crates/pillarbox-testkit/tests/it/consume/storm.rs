@@ -18,7 +18,7 @@ use pillarbox_testkit::{
 };
 use rand::RngExt;
 use sqlx::postgres::PgPoolOptions;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 use uuid::Uuid;
 
 use self::{instance::Instance, publisher::Publisher};
@@ -159,7 +159,7 @@ impl Stage {
                 .fetch_one(&self.effects.pool)
                 .await;
             let happened = count.is_ok_and(|count| count as usize >= self.ledger.committed_count());
-            if happened || std::time::Instant::now() > deadline {
+            if happened || Instant::now() > deadline {
                 return toll.ended.elapsed();
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

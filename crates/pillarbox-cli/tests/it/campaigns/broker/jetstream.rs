@@ -48,6 +48,7 @@ impl Broker for JetStream {
     const NAME: &'static str = "JetStream";
     const NOT_COVERED: &'static [&'static str] = &["JetStream with several replicas"];
     const DROPS_COPIES: bool = true;
+    const CLOCK_STEPS: bool = true;
     const ROUTES: &'static str = "[{ topic: 'orders.>', sink: events, stream: EVENTS }]";
 
     async fn start() -> Option<Self> {
