@@ -52,6 +52,11 @@ impl Campaign {
         self.seed
     }
 
+    /// For one of several campaigns that were given the same seed and should not all do the same.
+    pub fn own_seed(&self) -> u64 {
+        self.seed ^ fixed_seed(self.name)
+    }
+
     /// Everything random in the campaign comes from here.
     pub fn rng(&self) -> StdRng {
         StdRng::seed_from_u64(self.seed)

@@ -126,7 +126,7 @@ struct Stage<'a, D, B> {
 impl<D: Database, B: Broker> Stage<'_, D, B> {
     /// A storm, and the quiet time after it.
     async fn round(&self, time: Duration, summary: &mut Summary) {
-        let seed = self.campaign.seed().wrapping_add(summary.rounds);
+        let seed = self.campaign.own_seed().wrapping_add(summary.rounds);
         let mut storm = Storm::new(seed);
         self.relays.fail(&mut storm);
         self.database.fail(&mut storm);

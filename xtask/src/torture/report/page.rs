@@ -169,14 +169,13 @@ fn circumstances(summaries: &[&Summary], run: &Run, machine: &Machine) -> String
         .iter()
         .flat_map(|summary| summary.versions.iter().map(String::as_str))
         .collect();
-    let build = if run.debug {
-        "a debug build"
-    } else {
-        "a release build"
+    let (build, debug) = match run.debug {
+        true => ("a debug build", " --debug"),
+        false => ("a release build", ""),
     };
     format!(
         "{}, {} s for each storm, {build}, {} cores and {} GiB of memory shared by everything.\n{}.\n\n\
-         Repeat it: `cargo xtask torture report --seconds {} --seed {}`. A seed repeats what is decided, not\nhow the machine schedules it.\n",
+         Repeat it: `cargo xtask torture report --seconds {} --seed {}{debug}`. A seed repeats what is decided, not\nhow the machine schedules it.\n",
         machine.date,
         run.seconds,
         machine.cores,

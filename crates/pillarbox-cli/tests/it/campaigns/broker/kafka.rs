@@ -109,7 +109,7 @@ async fn read_on(reader: &Arc<Mutex<Reader>>, ledger: &Ledger) {
 }
 
 async fn fail_server(server: Arc<Mutex<servers::Kafka>>, mut source: Source) {
-    while source.next(3_000..8_000).await {
+    while source.next(2_000..6_000).await {
         let mut server = server.lock().await;
         match source.rng().random_range(0..4) {
             0 => {
@@ -147,8 +147,8 @@ struct Topic {
 impl Topic {
     async fn fail(self, mut source: Source) {
         let faults = LinkFaults {
-            name: "relay–broker link",
-            calm: 500..2_000,
+            name: "link to the broker",
+            calm: 300..1_500,
             length: 100..3_000,
         };
         while source.next(faults.calm.clone()).await {

@@ -124,7 +124,7 @@ async fn fail_server(server: Arc<Mutex<Mongo>>, mut source: Source) {
                 server.start_again(0).await;
             }
             1 => {
-                let _lasting = source.begin("database killed");
+                let _lasting = source.begin("database crashed");
                 server.kill(0).await;
                 source.last(0..1_000).await;
                 server.start_again(0).await;

@@ -104,18 +104,27 @@ impl Process {
         }
     }
 
-    /// SIGTERM. `false`: it has not ended in time.
-    pub(super) async fn leave(&mut self, patience: Duration) -> bool {
+    /// SIGTERM. Complains if it has not ended in time, or not in order.
+    pub(super) async fn leave(&mut self, patience: Duration) {
         self.signal("TERM");
-        let Some(child) = &mut self.child else { return true };
-        let ended = tokio::time::timeout(patience, child.wait()).await.is_ok();
-        if ended {
-            self.child = None;
+        let Some(child) = &mut self.child else { return };
+        match tokio::time::timeout(patience, child.wait()).await {
+            Err(_) => {
+                self.complain(&format!("a relay did not stop within {patience:?} of SIGTERM"));
+                self.kill().await;
+            }
+            // Without a code, the signal came before the relay could catch it.
+            Ok(status) => {
+                let code = status.unwrap().code().unwrap_or_default();
+                if code != 0 {
+                    self.complain(&format!("a relay ended with code {code} after SIGTERM"));
+                }
+            }
         }
-        ended
+        self.child = None;
     }
 
-    pub(super) fn complain(&mut self, words: &str) {
+    fn complain(&mut self, words: &str) {
         self.complaints.push(words.to_owned());
     }
 
