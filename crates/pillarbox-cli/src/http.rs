@@ -42,6 +42,8 @@ use tokio_util::sync::CancellationToken;
 const STREAM_CLIENTS_MAX: usize = 100;
 /// Longer than any handler waits for a body itself.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+/// A client that takes nothing of what is written to it for so long is disconnected, so that it keeps no other out.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What the handlers share.
 pub(crate) struct Api {
@@ -135,7 +137,8 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
 
 pub(crate) fn serve(listener: TcpListener, api: Arc<Api>) -> Server {
     let stop = CancellationToken::new();
-    let task = tokio::spawn(connections::serve(listener, router(api), stop.clone()));
+    let task = connections::serve(listener, router(api), WRITE_TIME_MAX, stop.clone());
+    let task = tokio::spawn(task);
     Server { stop, task }
 }
 

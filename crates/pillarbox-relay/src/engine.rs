@@ -4,8 +4,10 @@
 //! [`life`](self) waits for the store and holds lanes; a *tenure* is the work on one set of lanes; in it the *window* says which event
 //! may go out; *discover* fills it with what *examine* has looked at, *publish* empties it, and what became of the events is settled in batches.
 
+mod destinations;
 mod discover;
 mod examine;
+mod health;
 mod lanes;
 mod life;
 pub mod progress;
@@ -13,6 +15,7 @@ mod publish;
 mod sweep;
 mod tally;
 mod tenure;
+mod watch;
 mod window;
 
 use std::{
@@ -21,15 +24,14 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::lanes::fair_share;
 pub use self::progress::{Progress, SinkState};
-use self::window::Way;
 use crate::{
     check::Checks,
-    event::StoredEvent,
     retry::RetryPolicy,
     route::Routes,
     sink::Sink,
@@ -58,8 +60,15 @@ pub struct Options {
     /// How often to look for events that discovery missed. It should find none.
     pub sweep_interval: Duration,
     pub retry: RetryPolicy,
+    /// How long a destination (a stream, a topic, a partition) may take nothing before its events die. `None`: for ever.
+    pub destination_outage_max: Option<Duration>,
+    /// When nothing has moved for this long although there is something to move, the relay starts over; when that does
+    /// not help, it ends with an error. Longer than any timeout of sinks and stores.
+    pub stall_after: Duration,
     /// What an event must fulfil to go out. `None`: nothing, and nothing is spent on it.
     pub checks: Option<Arc<Checks>>,
+    /// The time of day. A simulation has its own.
+    pub clock: fn() -> Timestamp,
     /// For jitter: the same seed gives the same waits.
     pub seed: u64,
 }
@@ -77,7 +86,10 @@ impl Default for Options {
             lease: Duration::from_secs(5),
             sweep_interval: Duration::from_secs(60),
             retry: RetryPolicy::default(),
+            destination_outage_max: None,
+            stall_after: Duration::from_secs(60),
             checks: None,
+            clock: Timestamp::now,
             seed: rand::random(),
         }
     }
@@ -112,6 +124,8 @@ pub struct RelayHandle {
 pub enum RelayError {
     #[error("the store refuses to work: {0}")]
     Store(#[source] StoreError),
+    #[error("the relay does not get on, and starting over did not help: {waiting_for}")]
+    Stalled { waiting_for: String },
     #[error("sink `{sink}` refuses to work: {error}")]
     Sink {
         sink: String,
@@ -161,27 +175,16 @@ struct Context {
 }
 
 impl Context {
-    /// Where an event goes. `None`: no route takes it.
-    fn way(&self, event: &StoredEvent) -> Option<Way> {
-        let destination = self.routes.destination(&event.event)?;
-        Some(Way {
-            sink: *self.indexes.get(&destination.sink)?,
-            stream: destination.stream,
-            envelope: destination.envelope,
-            after_death: destination.after_death,
-        })
-    }
-
     /// Says so once, not at every try.
     fn store_is_down(&self, error: &StoreError) {
         if self.progress.store_is(Some(error.chain())) {
-            tracing::warn!(why = error.chain(), "the store does not work: waiting for it");
+            tracing::warn!(why = error.chain(), "the database is away; retrying");
         }
     }
 
     fn store_is_up(&self) {
         if self.progress.store_is(None) {
-            tracing::info!("the store works again");
+            tracing::info!("the database is back");
         }
     }
 }
@@ -196,6 +199,11 @@ impl RelayHandle {
     /// Ends it at once, as a crash would: nothing is settled, nothing handed back.
     pub fn abort(&self) {
         self.task.abort();
+    }
+
+    /// Whether it has ended, by itself or because it was told to.
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// A handle that can ask the relay to stop from elsewhere (a signal).

@@ -23,7 +23,31 @@ impl StoredEvent {
     /// About how much memory the event takes, for the bounds on windows.
     pub fn bytes(&self) -> usize {
         const FIELDS: usize = 512;
-        self.event.payload.len() + FIELDS
+        /// Two texts of their own, and their place in the map.
+        const HEADER: usize = 64;
+        let event = &self.event;
+        let headers = event.headers.iter();
+        let optional = [
+            &event.stream,
+            &event.partition_key,
+            &event.project_id,
+            &event.user_id,
+        ];
+        FIELDS
+            + event.payload.len()
+            + headers
+                .map(|(name, value)| name.len() + value.len() + HEADER)
+                .sum::<usize>()
+            + [
+                &event.topic,
+                &event.event_type,
+                &event.aggregate_type,
+                &event.aggregate_id,
+            ]
+            .into_iter()
+            .chain(optional.into_iter().flatten())
+            .map(String::len)
+            .sum::<usize>()
     }
 }
 

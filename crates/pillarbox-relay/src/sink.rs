@@ -19,6 +19,8 @@ use async_trait::async_trait;
 use serde::Serialize;
 
 pub use self::error::{SinkError, SinkErrorKind};
+use pillarbox::Event;
+
 use crate::{envelope::Envelope, event::StoredEvent};
 
 /// An event on its way, with what its route says.
@@ -29,6 +31,25 @@ pub struct Outgoing {
     pub stream: Option<Arc<str>>,
     /// What it is to look like there.
     pub envelope: Envelope,
+}
+
+/// Where in a sink an event goes: the smallest part that can be away while the rest of the sink works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct DestinationName<'a> {
+    pub stream: Option<&'a str>,
+    pub topic: Option<&'a str>,
+    pub partition: Option<u32>,
+}
+
+impl std::fmt::Display for DestinationName<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = [self.stream, self.topic].into_iter().flatten();
+        f.write_str(&names.collect::<Vec<_>>().join(" "))?;
+        match self.partition {
+            Some(partition) => write!(f, "[{partition}]"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What became of one event.
@@ -67,9 +88,14 @@ pub struct Capabilities {
 pub trait Sink: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether it can be reached, and whether what it needs there (streams, topics) exists. Asked at the start, and
-    /// while the sink is thought to be down.
+    /// Whether it can be reached. Asked at the start, and while the sink is thought to be down. A stream or topic that is
+    /// missing is no error here: the other destinations of the sink must go on.
     async fn check(&self) -> Result<(), SinkError>;
+
+    /// Where the event goes. The health of each destination is kept apart. A sink that is one whole has one, without a name.
+    fn destination<'a>(&self, _event: &'a Event, _stream: Option<&'a str>) -> DestinationName<'a> {
+        DestinationName::default()
+    }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome>;
 }

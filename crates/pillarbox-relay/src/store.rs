@@ -4,6 +4,8 @@ pub mod admin;
 pub mod error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod headers;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+mod limits;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
@@ -11,6 +13,7 @@ pub mod mongodb;
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod troubles;
 
 use std::time::Duration;
 
@@ -52,9 +55,9 @@ pub struct Census {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimit {
     pub events: usize,
-    /// Of payload. A page has at least one event, however large.
+    /// Of payloads, headers and texts. A page has at least one event, however large.
     pub bytes: usize,
-    /// A larger payload is not read at all: the row is unreadable.
+    /// A larger payload is not read at all: the row is unreadable. Headers and texts have fixed limits.
     pub payload_bytes_max: usize,
 }
 
@@ -193,6 +196,7 @@ pub trait Store: Send + Sync + 'static {
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError>;
 
     /// What keeps this relay from delivering, a line each, for [`Admin::status`]. It replaces what the relay reported before.
+    /// The first 20 lines are kept, 500 characters of each. Does nothing for a relay without a heartbeat.
     async fn report(&self, _relay: RelayId, _troubles: &[String]) -> Result<(), StoreError> {
         Ok(())
     }

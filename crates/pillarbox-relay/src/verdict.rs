@@ -9,8 +9,10 @@ use crate::{
 /// What to do about a failed event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The sink is away: pause it, try again with backoff, count nothing.
-    Down,
+    /// The sink is away: pause it, ask it again with backoff, count nothing.
+    SinkDown,
+    /// The event's destination takes nothing: pause it, try one event now and then, count nothing.
+    DestinationDown,
     /// This event failed: count the attempt and wait.
     Retry,
     /// This event will never be delivered.
@@ -19,31 +21,20 @@ pub enum Verdict {
     Stop,
 }
 
-/// How the sink behaves apart from this event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SinkHealth {
-    /// It took other events just now, or answered a check after this one failed.
-    Answers,
-    /// It did not.
-    Silent,
-}
-
 /// What an error at a sink means.
 ///
-/// No answer, or nobody to take the event, is an outage while the sink is silent; when it takes other events it is
-/// this event's own failure. `attempts` counts this one.
-pub fn judge(error: &SinkError, health: SinkHealth, attempts: u32, attempts_max: u32) -> Verdict {
+/// An event is charged only for what is wrong with the event. A missing answer is the event's own failure only if the
+/// same destination accepted a later event of the same batch (`later_delivered`). `attempts` counts this one.
+pub fn judge(error: &SinkError, later_delivered: bool, attempts: u32, attempts_max: u32) -> Verdict {
     use SinkErrorKind as Kind;
     match error.kind {
-        Kind::Unreachable => Verdict::Down,
-        Kind::Unavailable | Kind::Timeout if health == SinkHealth::Silent => Verdict::Down,
+        Kind::Unreachable => Verdict::SinkDown,
+        Kind::Unavailable | Kind::MissingStream | Kind::Full | Kind::NotGranted => Verdict::DestinationDown,
+        Kind::Timeout if !later_delivered => Verdict::DestinationDown,
         Kind::Timeout => retry_or(DeadReason::ProcessingTimeout, attempts, attempts_max),
-        Kind::Unavailable | Kind::Busy => retry_or(DeadReason::MaxRetriesExceeded, attempts, attempts_max),
+        Kind::Busy => retry_or(DeadReason::MaxRetriesExceeded, attempts, attempts_max),
         Kind::Invalid => Verdict::Reject(DeadReason::PoisonMessage),
         Kind::TooLarge | Kind::Refused => Verdict::Reject(DeadReason::PermanentFailure),
-        // Both can be mended while the relay runs (`streams apply`, a grant), and stopping in the middle of the
-        // night because of one route would hold up every other: they wait like any failing event.
-        Kind::MissingStream => retry_or(DeadReason::MaxRetriesExceeded, attempts, attempts_max),
         Kind::Misconfigured => Verdict::Stop,
     }
 }
@@ -71,31 +62,31 @@ pub fn attempts_max(policy: &RetryPolicy, retry: &pillarbox::RetryOverrides) -> 
 mod tests {
     use super::*;
 
-    fn verdict(kind: SinkErrorKind, health: SinkHealth, attempts: u32) -> Verdict {
-        judge(&SinkError::new(kind, "x"), health, attempts, 5)
+    fn verdict(kind: SinkErrorKind, later_delivered: bool, attempts: u32) -> Verdict {
+        judge(&SinkError::new(kind, "x"), later_delivered, attempts, 5)
     }
 
     #[test]
-    fn an_outage_is_not_a_failure() {
+    fn what_is_wrong_with_a_sink_or_a_destination_is_never_charged() {
         use SinkErrorKind::*;
-        for kind in [Unreachable, Unavailable, Timeout] {
-            assert_eq!(verdict(kind, SinkHealth::Silent, 99), Verdict::Down, "{kind:?}");
+        for later in [false, true] {
+            assert_eq!(verdict(Unreachable, later, 99), Verdict::SinkDown);
+            for kind in [Unavailable, MissingStream, Full, NotGranted] {
+                assert_eq!(verdict(kind, later, 99), Verdict::DestinationDown, "{kind:?}");
+            }
         }
-        assert_eq!(verdict(Unreachable, SinkHealth::Answers, 1), Verdict::Down);
+        assert_eq!(verdict(Timeout, false, 99), Verdict::DestinationDown);
     }
 
     #[test]
     fn a_failing_event_is_retried_until_its_limit() {
         use SinkErrorKind::*;
-        for kind in [Unavailable, Timeout, Busy, MissingStream] {
-            assert_eq!(verdict(kind, SinkHealth::Answers, 4), Verdict::Retry, "{kind:?}");
-            assert!(
-                matches!(verdict(kind, SinkHealth::Answers, 5), Verdict::Reject(_)),
-                "{kind:?}"
-            );
+        for kind in [Timeout, Busy] {
+            assert_eq!(verdict(kind, true, 4), Verdict::Retry, "{kind:?}");
+            assert!(matches!(verdict(kind, true, 5), Verdict::Reject(_)), "{kind:?}");
         }
         assert_eq!(
-            verdict(Timeout, SinkHealth::Answers, 5),
+            verdict(Timeout, true, 5),
             Verdict::Reject(DeadReason::ProcessingTimeout)
         );
     }
@@ -104,11 +95,8 @@ mod tests {
     fn what_can_never_arrive_is_rejected_at_once() {
         use SinkErrorKind::*;
         for kind in [Invalid, TooLarge, Refused] {
-            assert!(
-                matches!(verdict(kind, SinkHealth::Answers, 1), Verdict::Reject(_)),
-                "{kind:?}"
-            );
+            assert!(matches!(verdict(kind, true, 1), Verdict::Reject(_)), "{kind:?}");
         }
-        assert_eq!(verdict(Misconfigured, SinkHealth::Answers, 1), Verdict::Stop);
+        assert_eq!(verdict(Misconfigured, true, 1), Verdict::Stop);
     }
 }

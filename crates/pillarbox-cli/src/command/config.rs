@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use pillarbox_relay::check::Checks;
+use pillarbox_relay::{check::Checks, store::sqlite};
 use serde_json::json;
 
 use crate::{
@@ -75,8 +75,15 @@ fn check(context: &Context) -> Result<Answer> {
         }
     };
     let (text, value) = config::in_force(&loaded.config)?;
+    let warnings: Vec<String> = sqlite::exposed(&loaded.settings()?.database.url)
+        .into_iter()
+        .collect();
+    for warning in &warnings {
+        context.say(&context.bad(warning));
+    }
     if context.json {
-        context.print_json(&json!({ "valid": true, "file": loaded.file, "config": value }))?;
+        let file = loaded.file;
+        context.print_json(&json!({ "valid": true, "file": file, "config": value, "warnings": warnings }))?;
     } else {
         match &loaded.file {
             Some(file) => tell(&format!("{} is fine. In force:", file.display())),

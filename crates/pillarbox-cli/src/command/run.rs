@@ -11,7 +11,12 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Result, anyhow};
 use pillarbox_relay::{
-    Options, Relay, connect::OpenStore, engine::RelayError, pressure::Keeper, reprocess::Reprocessor,
+    Options, Relay,
+    connect::OpenStore,
+    engine::RelayError,
+    pressure::Keeper,
+    reprocess::Reprocessor,
+    store::{Admin, sqlite},
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -92,6 +97,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return Err(problem);
     }
 
+    if let Some(warning) = sqlite::exposed(&settings.database.url) {
+        tracing::warn!("{warning}");
+    }
     let started = std::time::Instant::now();
     let relay = Relay {
         store: open.store.clone(),
@@ -116,12 +124,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         .retention
         .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
     let reprocessor = reprocess(&settings, &open);
-    let pressure = CancellationToken::new();
-    let keeper = Keeper {
-        gauge: open.gauge.clone(),
-        classes: settings.backpressure.clone(),
-    };
-    tokio::spawn(keeper.keep(pressure.clone()));
+    let pressure = pressure(&settings, &open);
     let notifier = notices::start(&settings, channels, &open, progress.clone());
     let reload = settings.checks.reload;
     let fresh = checks.map(|checks| tokio::spawn(async move { checks.keep_fresh(reload).await }));
@@ -170,6 +173,36 @@ fn reprocess(settings: &Settings, open: &OpenStore) -> CancellationToken {
         tokio::spawn(reprocessor.keep(stop.clone()));
     }
     stop
+}
+
+/// Tells producers how much waits, until it is cancelled.
+fn pressure(settings: &Settings, open: &OpenStore) -> CancellationToken {
+    let stop = CancellationToken::new();
+    match settings.backpressure.clone() {
+        Some(classes) => {
+            let gauge = open.gauge.clone();
+            tokio::spawn(Keeper { gauge, classes }.keep(stop.clone()));
+        }
+        None => {
+            tokio::spawn(warn_of_classes(open.admin.clone()));
+        }
+    }
+    stop
+}
+
+/// Other relays may keep them, as while a new configuration is rolled out. If none does, producers are refused in the end.
+async fn warn_of_classes(admin: Arc<dyn Admin>) {
+    let Ok(status) = admin.status().await else {
+        return;
+    };
+    let classes: Vec<&str> = status.pressure.iter().map(|class| &*class.class).collect();
+    if !classes.is_empty() {
+        tracing::warn!(
+            classes = classes.join(", "),
+            "the outbox limits what may wait, and this relay's configuration has no `backpressure.classes`: it does not \
+             keep the figures of these classes. Give it the classes of the other relays, or remove them with an empty list"
+        );
+    }
 }
 
 fn say_started(settings: &Settings, context: &Context) {

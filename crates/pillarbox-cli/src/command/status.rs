@@ -1,6 +1,6 @@
 //! `pillarbox status`
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 use anyhow::Result;
 use pillarbox_relay::{
@@ -104,6 +104,12 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
         ]);
     }
     text.push_str(&relays.trim_fmt());
+    for relay in status.relays.iter().filter(|relay| !relay.troubles.is_empty()) {
+        let _ = write!(text, "\n\n{} reports:", relay.name);
+        for trouble in &relay.troubles {
+            let _ = write!(text, "\n  {}", context.bad(trouble));
+        }
+    }
     text
 }
 

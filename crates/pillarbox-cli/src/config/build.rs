@@ -41,7 +41,8 @@ pub(crate) struct Settings {
     pub checks: CheckSettings,
     pub unique_versions: bool,
     /// Limits on what may wait.
-    pub backpressure: Vec<Class>,
+    /// `None`: those of the outbox stay as they are.
+    pub backpressure: Option<Vec<Class>>,
 }
 
 #[derive(Clone)]

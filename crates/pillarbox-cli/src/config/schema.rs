@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    backpressure::Backpressure,
+    backpressure::{Backpressure, PressureClass},
     dlq::{Command, Dlq, Reprocess, Webhook},
     validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
 };

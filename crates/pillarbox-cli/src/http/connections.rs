@@ -1,4 +1,7 @@
-//! So many connections at once; the next ones wait their turn. One on which nobody asks anything gives its place up.
+//! So many connections at once; the next ones wait their turn. One on which nobody asks anything, or nobody takes the answer,
+//! gives its place up.
+
+mod timely;
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,19 +12,33 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::sync::CancellationToken;
 
+use self::timely::Timely;
+
 const CONNECTIONS_MAX: usize = 512;
 /// For a request's head, and for the wait between two requests. Without it, clients that say nothing would keep everybody
 /// else out, and with them whoever asks whether this relay lives.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Until `stop`; then requests that have begun are answered.
-pub(super) async fn serve(mut listener: TcpListener, router: Router, stop: CancellationToken) {
+/// A client that vanished without a word is noticed after a minute and a half, also where nothing is written to it.
+const SILENT: Duration = Duration::from_secs(60);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
+
+/// Until `stop`; then requests that have begun are answered. A client that takes nothing of an answer for `write_time_max` is
+/// disconnected.
+pub(super) async fn serve(
+    mut listener: TcpListener,
+    router: Router,
+    write_time_max: Duration,
+    stop: CancellationToken,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let open = GracefulShutdown::new();
     let mut http = http1::Builder::new();
@@ -32,7 +49,14 @@ pub(super) async fn serve(mut listener: TcpListener, router: Router, stop: Cance
             accepted = accept(&mut listener, &places) => accepted,
         };
         let service = TowerToHyperService::new(router.clone());
-        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
+        let keepalive = TcpKeepalive::new()
+            .with_time(SILENT)
+            .with_interval(PROBE_EVERY)
+            .with_retries(PROBES);
+        // Where the system can't, the next write tells.
+        let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+        let stream = TokioIo::new(Timely::new(stream, write_time_max));
+        let connection = open.watch(http.serve_connection(stream, service));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::trace!(%error, "a connection broke off");
@@ -52,3 +76,6 @@ async fn accept(
     let (stream, _) = Listener::accept(listener).await;
     (stream, place)
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ mod inbox;
 mod migrate;
 mod relay;
 mod settings;
+mod standing;
 mod streams;
 
 use std::{

@@ -2,6 +2,7 @@
 //! what can't be delivered. At the end of each the ledger compares what was committed with what is in the stream.
 
 mod after_death;
+mod assumptions;
 mod away;
 mod bad_events;
 mod checks;

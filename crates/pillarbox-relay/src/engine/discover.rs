@@ -1,6 +1,9 @@
 //! Reads events as they are committed, ahead of what is being published, and no further than there is room.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
@@ -23,6 +26,7 @@ pub(super) struct Discovery {
     requests: mpsc::Sender<PageLimit>,
     pages: mpsc::Receiver<Result<Examined<Page>, StoreError>>,
     asked: bool,
+    reading_since: Arc<Mutex<Option<Instant>>>,
     task: JoinHandle<()>,
 }
 
@@ -37,19 +41,23 @@ impl Discovery {
         let (found, pages) = mpsc::channel(1);
         let reader = store.reader(lanes);
         let low_mark = lanes.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
+        let reading_since: Arc<Mutex<Option<Instant>>> = Arc::default();
         let poll = Poll {
+            reading_since: reading_since.clone(),
             store,
             reader,
             examiner,
             poll_interval_max,
-            asleep: false,
+            asleep: None,
             decided: low_mark,
+            reached: low_mark,
         };
         let task = tokio::spawn(poll.run(asked, found));
         Self {
             requests,
             pages,
             asked: false,
+            reading_since,
             task,
         }
     }
@@ -68,8 +76,17 @@ impl Discovery {
                 self.asked = false;
                 page
             }
-            None => std::future::pending().await,
+            // It ends only after an error, which came before, or by a panic.
+            None => match (&mut self.task).await {
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                _ => std::future::pending().await,
+            },
         }
+    }
+
+    /// Since when the store owes an answer. A reader that finds nothing asks again and again: each of these counts anew.
+    pub(super) fn reading_since(&self) -> Option<Instant> {
+        *self.reading_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,12 +97,15 @@ impl Drop for Discovery {
 }
 
 struct Poll {
+    reading_since: Arc<Mutex<Option<Instant>>>,
     store: Arc<dyn Store>,
     reader: Box<dyn Reader>,
     examiner: Examiner,
     poll_interval_max: Duration,
-    asleep: bool,
+    /// What producers were told. `None`: what an earlier tenure told them, which may be that we sleep.
+    asleep: Option<bool>,
     decided: Seq,
+    reached: Seq,
 }
 
 impl Poll {
@@ -110,33 +130,41 @@ impl Poll {
 
     async fn examined(&mut self, limit: PageLimit) -> Result<Examined<Page>, StoreError> {
         let found = self.next(limit).await?;
-        let objections = self.examiner.look(found.events.iter()).await?;
+        self.owes_an_answer(true);
+        let objections = self.examiner.look(found.events.iter()).await;
+        self.owes_an_answer(false);
+        let objections = objections?;
         Ok(Examined { found, objections })
     }
 
-    /// Looks until there is something to tell: events, or that the store is decided further.
+    /// Looks until there is something to tell: events, or that the store is decided or read further.
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         let since = Instant::now();
         let mut wait = BUSY_WAIT;
         loop {
-            let page = self.reader.next(limit).await?;
+            self.owes_an_answer(true);
+            let page = self.reader.next(limit).await;
+            self.owes_an_answer(false);
+            let page = page?;
             if !page.events.is_empty()
                 || !page.unreadable.is_empty()
                 || page.decided > self.decided
+                || page.reached > self.reached
                 || page.more
             {
                 self.decided = page.decided;
+                self.reached = page.reached;
                 if !page.events.is_empty() {
                     self.set_asleep(false).await?;
                 }
                 return Ok(page);
             }
-            if !self.asleep && since.elapsed() >= SLEEP_AFTER {
+            if self.asleep != Some(true) && since.elapsed() >= SLEEP_AFTER {
                 // One more look after saying so: what was committed before producers could see it sent no hint.
                 self.set_asleep(true).await?;
                 continue;
             }
-            let longest = if self.asleep {
+            let longest = if self.asleep == Some(true) {
                 self.poll_interval_max
             } else {
                 AWAKE_WAIT
@@ -149,10 +177,18 @@ impl Poll {
     }
 
     async fn set_asleep(&mut self, asleep: bool) -> Result<(), StoreError> {
-        if self.asleep != asleep {
-            self.store.set_asleep(asleep).await?;
-            self.asleep = asleep;
+        if self.asleep != Some(asleep) {
+            self.owes_an_answer(true);
+            let told = self.store.set_asleep(asleep).await;
+            self.owes_an_answer(false);
+            told?;
+            self.asleep = Some(asleep);
         }
         Ok(())
+    }
+
+    fn owes_an_answer(&self, owes: bool) {
+        let mut since = self.reading_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = owes.then(Instant::now);
     }
 }

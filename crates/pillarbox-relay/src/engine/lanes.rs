@@ -1,9 +1,12 @@
 //! Which lanes this relay holds, and for how long it may act on that.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use pillarbox::lane::LANES;
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
     event::Seq,
@@ -26,14 +29,44 @@ pub(super) struct Tenancy {
     pub(super) held: Vec<HeldLane>,
     /// Taken since: they are kept alive, and worked on from the next tenure on.
     gained: Vec<HeldLane>,
-    /// Nothing is published after this. Counted from before the heartbeat was sent, on this machine's clock, so that it
-    /// ends before the store's lease does, whatever the two clocks say.
-    until: Instant,
+    /// When the last heartbeat that succeeded was sent. Nothing is published later than a lease after it, so that we stop before
+    /// the store's lease ends, whatever the store's clock says.
+    renewed: Option<Moment>,
+    /// A heartbeat on its way. It belongs here and not to a tenure: the lanes it takes must not be forgotten when a tenure ends.
+    beating: Option<Beating>,
+}
+
+struct Beating {
+    task: JoinHandle<Result<Beat, StoreError>>,
+    since: Instant,
+}
+
+/// A moment on both of this machine's clocks. One of them may stand still: the monotonic one while the machine is suspended,
+/// the other when it is set back.
+#[derive(Clone, Copy)]
+struct Moment {
+    monotonic: Instant,
+    wall: SystemTime,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self {
+            monotonic: Instant::now(),
+            wall: SystemTime::now(),
+        }
+    }
+
+    /// By the clock that went further.
+    fn elapsed(self) -> Duration {
+        let wall = self.wall.elapsed().unwrap_or_default();
+        self.monotonic.elapsed().max(wall)
+    }
 }
 
 /// What a heartbeat brought back.
 pub(super) struct Beat {
-    sent: Instant,
+    sent: Moment,
     census: Census,
     gained: Vec<HeldLane>,
 }
@@ -59,8 +92,13 @@ impl Tenancy {
             lease,
             held: Vec::new(),
             gained: Vec::new(),
-            until: Instant::now(),
+            renewed: None,
+            beating: None,
         }
+    }
+
+    pub(super) fn relay(&self) -> RelayId {
+        self.relay
     }
 
     /// How often to say that we live: often enough that two lost ones do no harm.
@@ -70,7 +108,8 @@ impl Tenancy {
 
     /// Whether the lanes may still be acted on: with a margin for what is on its way to the broker.
     pub(super) fn is_valid(&self) -> bool {
-        Instant::now() + self.lease / 10 < self.until
+        self.renewed
+            .is_some_and(|renewed| renewed.elapsed() + self.lease / 10 < self.lease)
     }
 
     /// Notes how far the lanes being worked on are settled.
@@ -80,13 +119,16 @@ impl Tenancy {
         }
     }
 
-    /// Says that we live and how far we are, and takes more lanes when the fair share allows it. The answer goes to
-    /// [`Tenancy::absorb`].
-    pub(super) fn beat(&self) -> impl Future<Output = Result<Beat, StoreError>> + Send + 'static {
+    /// Says that we live and how far we are, and takes more lanes when the fair share allows it, unless that is on its way.
+    /// The answer comes from [`Tenancy::beaten`] and goes to [`Tenancy::absorb`].
+    pub(super) fn start_beat(&mut self) {
+        if self.beating.is_some() {
+            return;
+        }
         let (store, relay, name, lease) = (self.store.clone(), self.relay, self.name.clone(), self.lease);
         let all: Vec<HeldLane> = self.held.iter().chain(&self.gained).copied().collect();
-        async move {
-            let sent = Instant::now();
+        let task = tokio::spawn(async move {
+            let sent = Moment::now();
             let census = store.heartbeat(relay, &name, lease, &all).await?;
             let share = usize::from(fair_share(LANES, census.relays, census.rank));
             let gained = match share.saturating_sub(census.held.len()) {
@@ -94,7 +136,41 @@ impl Tenancy {
                 missing => store.take_lanes(relay, missing, lease).await?,
             };
             Ok(Beat { sent, census, gained })
+        });
+        self.beating = Some(Beating {
+            task,
+            since: Instant::now(),
+        });
+    }
+
+    pub(super) fn is_beating(&self) -> bool {
+        self.beating.is_some()
+    }
+
+    pub(super) fn beating_since(&self) -> Option<Instant> {
+        self.beating.as_ref().map(|beating| beating.since)
+    }
+
+    /// The answer to the heartbeat on its way. Never ends when there is none.
+    pub(super) async fn beaten(&mut self) -> Result<Beat, StoreError> {
+        let Some(beating) = &mut self.beating else {
+            return std::future::pending().await;
+        };
+        let answer = (&mut beating.task).await;
+        self.beating = None;
+        match answer {
+            Ok(answer) => answer,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
+    }
+
+    /// Gives up a heartbeat that does not end, and all lanes: they run out by themselves and are taken anew.
+    pub(super) fn forget(&mut self) {
+        if let Some(beating) = self.beating.take() {
+            beating.task.abort();
+        }
+        self.held.clear();
+        self.gained.clear();
     }
 
     pub(super) fn absorb(&mut self, beat: Beat) -> Change {
@@ -107,7 +183,7 @@ impl Tenancy {
         self.held.retain(|held| renewed[usize::from(held.lane)]);
         self.gained.retain(|held| renewed[usize::from(held.lane)]);
         self.gained.extend(beat.gained);
-        self.until = beat.sent + self.lease;
+        self.renewed = Some(beat.sent);
         let share = usize::from(fair_share(LANES, beat.census.relays, beat.census.rank));
         if self.held.len() < before {
             Change::Lost
@@ -138,6 +214,12 @@ impl Tenancy {
         self.store.release_lanes(self.relay, &self.held).await?;
         self.held.clear();
         self.store.leave(self.relay).await
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -6,9 +6,10 @@ use rand::{SeedableRng, rngs::StdRng};
 
 use super::{
     Context, RelayError,
+    destinations::Destinations,
     lanes::{Change, Tenancy},
     publish::Desk,
-    tenure::{End, Tenure},
+    tenure::{End, Outliving, Tenure},
 };
 use crate::{
     sink::Sink,
@@ -19,6 +20,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 /// How often to look for lanes while holding none.
 const EMPTY_HANDED: Duration = Duration::from_millis(250);
+/// So many stalls with nothing moved in between end the relay: whoever supervises it starts another.
+const STALLS_MAX: u32 = 2;
 /// How long handing the lanes back may take: without it they run out by themselves.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -28,39 +31,57 @@ pub(super) async fn live(
     sinks: Vec<(Arc<str>, Arc<dyn Sink>)>,
 ) -> Result<(), RelayError> {
     let options = &context.options;
-    let mut rng = StdRng::seed_from_u64(options.seed);
-    let mut desks: Vec<Desk> = sinks
-        .into_iter()
-        .map(|(name, sink)| Desk::new(name, sink, options.name.as_str().into()))
-        .collect();
+    let mut outliving = Outliving {
+        desks: sinks
+            .into_iter()
+            .map(|(name, sink)| Desk::new(name, sink, options.name.as_str().into()))
+            .collect(),
+        destinations: Destinations::default(),
+        rng: StdRng::seed_from_u64(options.seed),
+        reported: Vec::new(),
+    };
     let mut tenancy = Tenancy::new(context.store.clone(), relay, options.name.clone(), options.lease);
     let mut patience = Patience::default();
+    let mut stalls = 0;
 
     while !context.stop.is_cancelled() {
-        let blocked = match gather(&context, &mut tenancy).await {
-            Ok(Some(blocked)) => blocked,
-            Ok(None) => {
+        context.progress.tick();
+        let gathered = tokio::time::timeout(options.stall_after, gather(&context, &mut tenancy)).await;
+        let end = match gathered {
+            Ok(Ok(Some(blocked))) => {
+                context.store_is_up();
+                context.progress.set_lanes(tenancy.held.len());
+                Tenure::new(&context, &mut tenancy, &mut outliving, blocked)
+                    .run()
+                    .await
+            }
+            Ok(Ok(None)) => {
                 context
                     .pause(EMPTY_HANDED.min(tenancy.heartbeat_interval()))
                     .await;
                 continue;
             }
-            Err(error) => {
-                context.wait_for_store(error, &mut patience).await?;
-                continue;
-            }
+            Ok(Err(error)) => End::Store(error),
+            Err(_) => End::Stalled {
+                waiting_for: "waiting for the database to lease lanes".into(),
+                progressed: false,
+            },
         };
-        context.store_is_up();
-        context.progress.set_lanes(tenancy.held.len());
-        let end = Tenure::new(&context, &mut tenancy, &mut desks, &mut rng, blocked)
-            .run()
-            .await;
-        desks.iter_mut().for_each(|desk| desk.in_flight = 0);
         let done = match end {
             End::Stop => break,
             End::Fatal(error) => {
                 leave(&mut tenancy).await;
                 return Err(error);
+            }
+            End::Stalled {
+                waiting_for,
+                progressed,
+            } => {
+                stalls = if progressed { 1 } else { stalls + 1 };
+                // What the old tenure sent may still be carried out: only lanes with new epochs keep it out.
+                tenancy.forget();
+                context.stalled(waiting_for, stalls)?;
+                continue;
             }
             End::Regroup { surplus } => tenancy.hand_back(surplus).await,
             End::Store(error) => Err(error),
@@ -80,8 +101,14 @@ pub(super) async fn live(
 
 /// Takes what lanes are to be had. `None`: there are none now. Else the keys of theirs that are blocked.
 async fn gather(context: &Context, tenancy: &mut Tenancy) -> Result<Option<Vec<(u8, u64)>>, StoreError> {
+    // One that is on its way may have taken lanes.
+    if tenancy.is_beating() {
+        let beat = tenancy.beaten().await?;
+        tenancy.absorb(beat);
+    }
     context.store.check().await?;
-    let beat = tenancy.beat().await?;
+    tenancy.start_beat();
+    let beat = tenancy.beaten().await?;
     match tenancy.absorb(beat) {
         Change::Surplus(surplus) => tenancy.hand_back(surplus).await?,
         Change::Keep | Change::Gained | Change::Lost => tenancy.settle_in(),
@@ -126,6 +153,16 @@ impl Context {
         }
         self.pause(patience.0).await;
         patience.0 = (patience.0 * 2).min(RETRY_MAX);
+        Ok(())
+    }
+
+    /// Says what the relay waits for in vain. A new tenure may help; when it did not, a new process may.
+    fn stalled(&self, waiting_for: String, stalls: u32) -> Result<(), RelayError> {
+        self.progress.stalled_is(Some(&waiting_for));
+        if stalls >= STALLS_MAX {
+            return Err(RelayError::Stalled { waiting_for });
+        }
+        tracing::error!(waiting_for, "the relay does not get on: starting over");
         Ok(())
     }
 

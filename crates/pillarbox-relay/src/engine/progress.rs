@@ -6,11 +6,17 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
+use jiff::Timestamp;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::{check::Checks, settlement::Settlement};
+
+/// More troubles than this are not told one by one.
+const TROUBLES_MAX: usize = 20;
 
 /// Counters of one relay since its start. Cheap to read at any time.
 #[derive(Debug, Default)]
@@ -31,6 +37,12 @@ pub struct Progress {
     /// Why nothing moves, when the store is away.
     store_down: Mutex<Option<String>>,
     sinks: Mutex<BTreeMap<String, SinkState>>,
+    /// The paused ones, and why.
+    destinations: Mutex<BTreeMap<String, Paused>>,
+    /// What the relay waits for in vain.
+    stalled: Mutex<Option<String>>,
+    /// When the relay's loop last went round.
+    ticked: Mutex<Option<Instant>>,
     /// They know how their schema registry is, and how often they warned.
     checks: Option<Arc<Checks>>,
 }
@@ -43,6 +55,14 @@ pub enum SinkState {
     Down {
         why: String,
     },
+}
+
+/// A stream, topic or partition that takes nothing. No event is charged with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Paused {
+    pub why: String,
+    /// To the second.
+    pub since: Timestamp,
 }
 
 /// The same at one moment.
@@ -59,6 +79,10 @@ pub struct ProgressReport {
     pub lanes: u64,
     pub store_down: Option<String>,
     pub sinks: BTreeMap<String, SinkState>,
+    /// Destinations that are paused: `sink/stream topic[partition]`.
+    pub paused: BTreeMap<String, Paused>,
+    /// What the relay waits for in vain.
+    pub stalled: Option<String>,
     /// Failed checks that were only warned of.
     pub warned: u64,
     /// Why events may wait to be checked, when the schema registry is away.
@@ -91,6 +115,16 @@ impl Progress {
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
             sinks: self.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            paused: self
+                .destinations
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            stalled: self
+                .stalled
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             warned: self.checks.as_ref().map_or(0, |checks| checks.warned()),
             schema_registry_down: self.checks.as_ref().and_then(|checks| checks.registry_down()),
         }
@@ -109,6 +143,64 @@ impl Progress {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(sink.to_owned(), state);
+    }
+
+    /// A destination takes nothing, for this reason; or (`None`) it takes events.
+    pub(super) fn destination_is(&self, label: &str, why: Option<&str>) {
+        let mut paused = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            None => {
+                paused.remove(label);
+            }
+            Some(why) => match paused.get_mut(label) {
+                Some(known) => why.clone_into(&mut known.why),
+                None => {
+                    let since = Timestamp::now()
+                        .round(jiff::Unit::Second)
+                        .unwrap_or(Timestamp::UNIX_EPOCH);
+                    let why = why.to_owned();
+                    paused.insert(label.to_owned(), Paused { why, since });
+                }
+            },
+        }
+    }
+
+    pub(super) fn stalled_is(&self, waiting_for: Option<&str>) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        if stalled.as_deref() != waiting_for {
+            *stalled = waiting_for.map(str::to_owned);
+        }
+    }
+
+    /// The relay's loop goes round.
+    pub(super) fn tick(&self) {
+        *self.ticked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// For how long the relay's loop has not gone round; it does so every second.
+    pub fn silent_for(&self) -> Duration {
+        let ticked = *self.ticked.lock().unwrap_or_else(PoisonError::into_inner);
+        ticked.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
+    /// What keeps the relay from delivering, a line each: sinks and destinations that take nothing, and for what the relay waits.
+    pub fn troubles(&self) -> Vec<String> {
+        let report = self.report();
+        let sinks = report.sinks.into_iter().filter_map(|(sink, state)| match state {
+            SinkState::Up => None,
+            SinkState::Down { why } => Some(format!("sink {sink} is away: {why}")),
+        });
+        let paused = report.paused.into_iter().map(|(destination, paused)| {
+            format!(
+                "{destination} has been paused since {}: {}",
+                paused.since, paused.why
+            )
+        });
+        let stalled = report
+            .stalled
+            .into_iter()
+            .map(|waiting_for| format!("stalled: {waiting_for}"));
+        stalled.chain(sinks).chain(paused).take(TROUBLES_MAX).collect()
     }
 
     pub(super) fn read(&self, events: usize) {

@@ -1,4 +1,4 @@
-//! The sinks as the engine sees them: which may be given events, which is paused, and what their answers mean.
+//! The sinks as the engine sees them: whether they may be given events, and what their answers mean.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,26 +6,20 @@ use rand::{RngExt, rngs::StdRng};
 use tokio::time::Instant;
 
 use super::{
+    destinations::{DestinationId, Destinations},
+    health::SinkHealth,
     progress::{Progress, SinkState},
     window::{Entry, Resolution},
 };
 use crate::{
     retry::RetryPolicy,
-    settlement::FailedTry,
+    settlement::{DeadReason, FailedTry},
     sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
-    verdict::{SinkHealth, Verdict, attempts_max, judge},
+    verdict::{Verdict, attempts_max, judge},
 };
 
-/// The first look at a sink that is down comes after this, the others up to [`PROBE_MAX`] apart: an outage ends within
-/// a second of the sink's return.
-const PROBE_FIRST: Duration = Duration::from_millis(100);
-const PROBE_MAX: Duration = Duration::from_secs(1);
-/// A sink that answers when asked and yet takes nothing, this often in a row, is up: the events are at fault.
-const TRIALS: u32 = 3;
-/// What was found so holds for this long: else each batch of a topic that nobody takes would be tried anew.
-const TRIALS_HOLD: Duration = Duration::from_secs(5);
-/// A sink owes an answer within its own timeout. This ends the wait for one that breaks that promise.
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// How long a sink may take to say whether it can be reached.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// One sink.
 pub(super) struct Desk {
@@ -33,35 +27,17 @@ pub(super) struct Desk {
     pub(super) sink: Arc<dyn Sink>,
     /// The name of the relay that has it.
     relay: Arc<str>,
-    state: State,
-    pub(super) in_flight: usize,
-    /// Batches in a row of which it took nothing although it answered when asked and the connection held.
-    trials: u32,
-    /// That it is up although it took nothing of so many.
-    found_up: Option<FoundUp>,
-    /// Events it has taken.
-    taken: u64,
-    /// How many that were when it last took nothing of a whole batch.
-    lonely_at: Option<u64>,
+    pub(super) health: SinkHealth,
 }
 
-struct FoundUp {
-    until: Instant,
-    /// What it had taken then.
-    taken: u64,
-}
-
-enum State {
-    Up,
-    /// Nothing is published until a check succeeds.
-    Down {
-        wait: Duration,
-        next: Instant,
-        checking: bool,
-        why: String,
-    },
-    /// A check succeeded: one batch at a time, until one is taken. A herd would knock it over again.
-    Trial,
+/// What `resolve` needs besides the answers.
+pub(super) struct Judging<'a> {
+    pub(super) destinations: &'a mut Destinations,
+    pub(super) policy: &'a RetryPolicy,
+    /// How long a destination may be away before its events die. `None`: for ever.
+    pub(super) destination_outage_max: Option<Duration>,
+    pub(super) rng: &'a mut StdRng,
+    pub(super) progress: &'a Progress,
 }
 
 impl Desk {
@@ -70,228 +46,210 @@ impl Desk {
             name,
             sink,
             relay,
-            state: State::Up,
-            in_flight: 0,
-            trials: 0,
-            found_up: None,
-            taken: 0,
-            lonely_at: None,
+            health: SinkHealth::Up,
         }
     }
 
-    pub(super) fn is_down(&self) -> bool {
-        matches!(self.state, State::Down { .. })
-    }
-
-    /// How many batches may be in flight.
-    pub(super) fn batches_max(&self, publishers_max: usize) -> usize {
-        match self.state {
-            State::Up => publishers_max,
-            State::Trial => 1,
-            State::Down { .. } => 0,
-        }
-    }
-
-    /// When to ask a paused sink again; `None` while it is not paused or being asked.
-    pub(super) fn next_check(&self) -> Option<Instant> {
-        match self.state {
-            State::Down {
-                next,
-                checking: false,
-                ..
-            } => Some(next),
-            _ => None,
-        }
-    }
-
-    pub(super) fn start_check(&mut self) -> Arc<dyn Sink> {
-        if let State::Down { checking, .. } = &mut self.state {
-            *checking = true;
-        }
-        self.sink.clone()
-    }
-
-    /// What the answer of a paused sink means. `Err`: its configuration is wrong, and the relay must stop.
+    /// What the answer of a sink that is down means. `Err`: its configuration is wrong, and the relay must stop.
     pub(super) fn checked(
         &mut self,
         result: Result<(), SinkError>,
         progress: &Progress,
     ) -> Result<(), SinkError> {
-        let State::Down { wait, why, .. } = &self.state else {
-            return Ok(());
-        };
         match result {
             Ok(()) => {
                 tracing::info!(sink = &*self.name, "the sink answers again: going on");
                 progress.sink_is(&self.name, SinkState::Up);
-                self.state = State::Trial;
+                self.health.check_passed();
             }
-            Err(error) if judge(&error, SinkHealth::Silent, 1, u32::MAX) == Verdict::Stop => {
-                return Err(error);
-            }
+            Err(error) if error.kind == SinkErrorKind::Misconfigured => return Err(error),
             Err(error) => {
                 // What broke the connection is one thing, what keeps it from coming back may be another.
-                if error.message != *why {
+                if self.health.check_failed(&error.message, Instant::now()) {
                     tracing::warn!(sink = &*self.name, why = error.message, "the sink is still away");
+                    progress.sink_is(&self.name, SinkState::Down { why: error.message });
                 }
-                let wait = (*wait * 2).min(PROBE_MAX);
-                self.down(wait, error, progress);
             }
         }
         Ok(())
     }
 
-    /// What the answers to a batch mean. `Err`: the sink's configuration is wrong, and the relay must stop.
+    /// What the answers to a batch mean. `trial`: it was sent to find out how paused destinations are. `Err`: the sink's
+    /// configuration is wrong, and the relay must stop.
     pub(super) fn resolve(
         &mut self,
         batch: Vec<Entry>,
         outcomes: Vec<Outcome>,
-        policy: &RetryPolicy,
-        rng: &mut StdRng,
-        progress: &Progress,
+        trial: bool,
+        judging: &mut Judging<'_>,
     ) -> Result<Vec<(Entry, Resolution)>, SinkError> {
         assert_eq!(
             outcomes.len(),
             batch.len(),
             "a sink returns one outcome for each event"
         );
-        let took = outcomes
-            .iter()
-            .filter(|outcome| **outcome == Outcome::Delivered)
-            .count();
-        self.taken += took as u64;
-        if self.trials >= TRIALS {
-            self.found_up = Some(FoundUp {
-                until: Instant::now() + TRIALS_HOLD,
-                taken: self.taken - took as u64,
-            });
-        }
-        let found = self
-            .found_up
-            .as_ref()
-            .filter(|found| Instant::now() < found.until);
-        let up = found.is_some();
-        // Who gets no answer from a sink that was found up is at fault. Whom nobody takes is so only while it takes nobody:
-        // what it took since tells more than the finding, and is asked for by `doubted_at`.
-        let takes_nothing = found.is_some_and(|found| found.taken == self.taken);
-        // A sink that falls silent in the middle of a batch answers nobody from there on: who got no answer is at fault only
-        // if the last of the batch got one.
-        let silent_at_the_end = outcomes
-            .iter()
-            .rfind(|outcome| **outcome != Outcome::Held)
-            .is_some_and(got_no_answer);
-        let health = if (took > 0 && !silent_at_the_end) || up {
-            SinkHealth::Answers
-        } else {
-            SinkHealth::Silent
-        };
-        let mut down: Vec<SinkError> = Vec::new();
+        let now = Instant::now();
+        let later_delivered = later_delivered(&batch, &outcomes);
+        let mut broken: Option<String> = None;
+        // Where some events of a destination were taken and others not, it counts as paused: else the others would be sent
+        // again at once, and again.
+        let mut failed: Vec<(DestinationId, String)> = Vec::new();
+        let mut answered: Vec<DestinationId> = Vec::new();
         let mut resolved = Vec::with_capacity(batch.len());
-        for (mut entry, outcome) in batch.into_iter().zip(outcomes) {
-            let resolution = match outcome {
-                Outcome::Delivered => Resolution::Delivered,
-                Outcome::Held => Resolution::Returned,
-                Outcome::Failed(error) => {
-                    let retry = &entry.event.event.retry;
-                    let attempts = entry.event.attempts + 1;
-                    // What nobody took may have come when the sink went down: only what it takes after that tells. So such an
-                    // event is tried twice for each attempt that is counted, and nobody waits for it where others arrive.
-                    let health = match error.kind {
-                        SinkErrorKind::Unavailable if !takes_nothing => match entry.doubted_at {
-                            Some(then) if self.taken > then => SinkHealth::Answers,
-                            _ => SinkHealth::Silent,
+        for (index, (mut entry, outcome)) in batch.into_iter().zip(outcomes).enumerate() {
+            let destination = entry.destination;
+            let error = match outcome {
+                Outcome::Delivered => {
+                    note(&mut answered, destination);
+                    resolved.push((entry, Resolution::Delivered));
+                    continue;
+                }
+                Outcome::Held => {
+                    resolved.push((entry, Resolution::Returned));
+                    continue;
+                }
+                Outcome::Failed(error) => error,
+            };
+            let retry = &entry.event.event.retry;
+            let attempts = entry.event.attempts + 1;
+            let later = later_delivered.get(index).copied().unwrap_or(false);
+            let verdict = judge(&error, later, attempts, attempts_max(judging.policy, retry));
+            let resolution = match verdict {
+                Verdict::SinkDown => {
+                    broken.get_or_insert(error.message);
+                    Resolution::Returned
+                }
+                Verdict::DestinationDown => {
+                    entry.unanswered = error.kind == SinkErrorKind::Timeout;
+                    let given_up = judging.given_up(destination, now);
+                    if failed.iter().all(|(known, _)| *known != destination) {
+                        failed.push((destination, error.message.clone()));
+                    }
+                    match given_up {
+                        Some(max) => Resolution::Dead {
+                            reason: DeadReason::MaxRetriesExceeded,
+                            failure: self.failed(format!(
+                                "{}. This has lasted for more than {} s (publisher.destination_outage_max_seconds)",
+                                error.message,
+                                max.as_secs()
+                            )),
                         },
-                        _ => health,
-                    };
-                    match judge(&error, health, attempts, attempts_max(policy, retry)) {
-                        Verdict::Down => {
-                            entry.doubted_at = Some(self.taken);
-                            entry.unanswered = error.kind == SinkErrorKind::Timeout;
-                            down.push(error);
-                            Resolution::Returned
-                        }
-                        Verdict::Retry => Resolution::Retry {
-                            failure: self.failed(error),
-                            retry_in: policy.delay(attempts, retry, rng.random()),
-                        },
-                        Verdict::Reject(reason) => Resolution::Dead {
-                            reason,
-                            failure: self.failed(error),
-                        },
-                        Verdict::Stop => return Err(error),
+                        None => Resolution::Returned,
                     }
                 }
+                Verdict::Retry => {
+                    note(&mut answered, destination);
+                    Resolution::Retry {
+                        retry_in: judging.policy.delay(attempts, retry, judging.rng.random()),
+                        failure: self.failed(error.message),
+                    }
+                }
+                Verdict::Reject(reason) => {
+                    note(&mut answered, destination);
+                    Resolution::Dead {
+                        reason,
+                        failure: self.failed(error.message),
+                    }
+                }
+                Verdict::Stop => return Err(error),
             };
             resolved.push((entry, resolution));
         }
-        let broken = down.iter().any(|error| error.kind == SinkErrorKind::Unreachable);
-        match self.outage(down, took) {
-            Some(error) => self.pause(error, took == 0 && !broken, progress),
-            None => {
-                self.trials = 0;
-                if matches!(self.state, State::Trial) {
-                    self.state = State::Up;
-                }
+        for destination in answered {
+            if failed.iter().all(|(paused, _)| *paused != destination) {
+                judging.takes(destination, now);
             }
+        }
+        for (destination, why) in failed {
+            judging.takes_nothing(destination, &why, trial, now);
+        }
+        match broken {
+            Some(why) => self.broke(why, judging.progress),
+            None => self.health.answered(),
         }
         Ok(resolved)
     }
 
-    /// The error by which the sink is away, if it is. That nobody takes the events of a batch is no outage as long as others are
-    /// taken: two such batches with nothing taken between them are.
-    fn outage(&mut self, down: Vec<SinkError>, took: usize) -> Option<SinkError> {
-        let nobody_took = down.iter().all(|error| error.kind == SinkErrorKind::Unavailable);
-        let first = down.into_iter().next()?;
-        if nobody_took && matches!(self.state, State::Up) {
-            let lonely = took == 0 && self.lonely_at.replace(self.taken) == Some(self.taken);
-            return lonely.then_some(first);
+    fn broke(&mut self, why: String, progress: &Progress) {
+        if self.health.broke(&why, Instant::now()) {
+            tracing::warn!(
+                sink = &*self.name,
+                why,
+                "the sink is away: pausing it; no event is charged with an attempt"
+            );
+            progress.sink_is(&self.name, SinkState::Down { why });
         }
-        Some(first)
     }
 
-    fn failed(&self, error: SinkError) -> FailedTry {
+    pub(super) fn failed(&self, error: String) -> FailedTry {
         FailedTry {
-            error: error.message,
+            error,
             sink: Some(self.name.clone()),
             relay: self.relay.clone(),
         }
     }
+}
 
-    /// `in_vain`: it took nothing of a batch, and no connection broke that would tell why.
-    fn pause(&mut self, error: SinkError, in_vain: bool, progress: &Progress) {
-        match self.state {
-            State::Down { .. } => return,
-            State::Trial if in_vain => self.trials += 1,
-            State::Trial | State::Up => self.trials = 0,
+impl Judging<'_> {
+    /// The limit that a destination's outage has passed.
+    fn given_up(&self, destination: DestinationId, now: Instant) -> Option<Duration> {
+        let paused = self.destinations.get(destination).health.paused_for(now)?;
+        self.destination_outage_max.filter(|max| paused > *max)
+    }
+
+    fn takes(&mut self, number: DestinationId, now: Instant) {
+        let destination = self.destinations.get_mut(number);
+        destination.answered_at = Some(now);
+        if let Some(paused) = destination.health.answered(now) {
+            let label = &*destination.label;
+            tracing::info!(
+                destination = label,
+                paused_seconds = paused.as_secs(),
+                "the destination takes events again: going on"
+            );
+            self.progress.destination_is(label, None);
         }
-        self.found_up = None;
-        tracing::warn!(
-            sink = &*self.name,
-            why = error.message,
-            "the sink is away: pausing it; no event is charged with an attempt"
-        );
-        self.down(PROBE_FIRST, error, progress);
     }
 
-    /// Nothing until it is asked again, after `wait`.
-    fn down(&mut self, wait: Duration, error: SinkError, progress: &Progress) {
-        let why = error.message;
-        progress.sink_is(&self.name, SinkState::Down { why: why.clone() });
-        self.state = State::Down {
-            wait,
-            next: Instant::now() + wait,
-            checking: false,
-            why,
-        };
+    fn takes_nothing(&mut self, number: DestinationId, why: &str, trial: bool, now: Instant) {
+        let destination = self.destinations.get_mut(number);
+        let label = &*destination.label;
+        if destination.health.failed(why, trial, now) {
+            tracing::warn!(
+                destination = label,
+                why,
+                "the destination takes nothing: pausing it; no event is charged with an attempt"
+            );
+        }
+        self.progress.destination_is(label, Some(why));
     }
 }
 
-fn got_no_answer(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(error) if error.kind == SinkErrorKind::Timeout)
+fn note(destinations: &mut Vec<DestinationId>, number: DestinationId) {
+    if destinations.last() != Some(&number) && !destinations.contains(&number) {
+        destinations.push(number);
+    }
 }
 
-/// Gives a batch to a sink and waits for its answers.
-pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome> {
+/// For each event, whether its destination accepted one that comes later in the batch. Empty when nothing failed.
+fn later_delivered(batch: &[Entry], outcomes: &[Outcome]) -> Vec<bool> {
+    if outcomes.iter().all(|outcome| *outcome == Outcome::Delivered) {
+        return Vec::new();
+    }
+    let mut later = vec![false; batch.len()];
+    let mut delivered: Vec<DestinationId> = Vec::new();
+    for index in (0..batch.len()).rev() {
+        later[index] = delivered.contains(&batch[index].destination);
+        if outcomes[index] == Outcome::Delivered {
+            note(&mut delivered, batch[index].destination);
+        }
+    }
+    later
+}
+
+/// Gives a batch to a sink and waits for its answers, which it owes within its own timeout; `answer_max` ends the wait for
+/// one that breaks that promise.
+pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry], answer_max: Duration) -> Vec<Outcome> {
     let outgoing: Vec<Outgoing> = batch
         .iter()
         .map(|entry| Outgoing {
@@ -300,13 +258,26 @@ pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry]) -> Vec<Outcome
             envelope: entry.envelope.clone(),
         })
         .collect();
-    match tokio::time::timeout(ANSWER_MAX, sink.publish(&outgoing)).await {
+    match tokio::time::timeout(answer_max, sink.publish(&outgoing)).await {
         Ok(outcomes) => outcomes,
         Err(_) => {
             let error = SinkError::new(SinkErrorKind::Timeout, "the sink gave no answer at all").in_doubt();
             vec![Outcome::Failed(error); batch.len()]
         }
     }
+}
+
+/// Asks a sink whether it can be reached.
+pub(super) async fn check(sink: Arc<dyn Sink>) -> Result<(), SinkError> {
+    let silent = || {
+        SinkError::new(
+            SinkErrorKind::Timeout,
+            "the sink did not say in time whether it is up",
+        )
+    };
+    tokio::time::timeout(CHECK_TIME_MAX, sink.check())
+        .await
+        .unwrap_or_else(|_| Err(silent()))
 }
 
 #[cfg(test)]

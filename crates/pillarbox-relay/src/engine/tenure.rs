@@ -3,30 +3,38 @@
 //! When the set changes, or the store has failed, the tenure ends quietly: nothing new goes out, what is in flight is
 //! waited for and settled, what has not gone out is dropped from memory (it is in the store), and a new tenure starts
 //! from the low marks. That one way covers joining, leaving, handing over and recovering.
+//!
+//! Whoever starts a job owns its answer: what waits for a job of this tenure is part of the tenure and ends with it. What
+//! outlives it (lanes, the health of sinks and destinations) waits for no job of a tenure.
 
 mod admit;
 mod results;
 mod start;
 mod timer;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use rand::rngs::StdRng;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::{Id, JoinSet},
+    time::Instant,
+};
 
 use self::timer::Timer;
 use super::{
     Context, RelayError,
+    destinations::{DestinationId, Destinations},
     discover::Discovery,
     examine::{Examined, Examiner},
-    lanes::{Beat, Tenancy},
+    lanes::Tenancy,
     publish::Desk,
+    watch::{Job, Watch},
     window::{Entry, Settling, Window},
 };
 use crate::{
-    event::{Lane, StoredEvent},
+    event::{Lane, Seq, StoredEvent},
     sink::{Outcome, SinkError},
-    store::{Due, HeldLane, Settled, StoreError, StoreErrorKind},
+    store::{Due, DuePlace, HeldLane, Settled, StoreError, StoreErrorKind},
 };
 
 /// Results wait this long for company before they are written down: fewer, larger statements. No event waits for it.
@@ -51,6 +59,12 @@ pub(super) enum End {
     },
     /// The store failed, or says that lanes were lost.
     Store(StoreError),
+    /// Nothing moves any more.
+    Stalled {
+        waiting_for: String,
+        /// Something had moved in this tenure before.
+        progressed: bool,
+    },
     Fatal(RelayError),
 }
 
@@ -60,6 +74,7 @@ enum Done {
         desk: usize,
         batch: Vec<Entry>,
         outcomes: Vec<Outcome>,
+        trial: bool,
     },
     Checked {
         desk: usize,
@@ -70,28 +85,69 @@ enum Done {
         result: Result<Settled, StoreError>,
     },
     Due(Result<Examined<Due>, StoreError>),
-    Beat(Result<Beat, StoreError>),
-    Swept(Result<Examined<Vec<StoredEvent>>, StoreError>),
+    Swept(Option<Result<Examined<Vec<StoredEvent>>, StoreError>>),
+    Reported {
+        troubles: Vec<String>,
+        result: Result<(), StoreError>,
+    },
+}
+
+/// What is on its way to or from one sink.
+#[derive(Default, Clone, Copy)]
+struct InFlight {
+    batches: usize,
+    trial: bool,
+    check: bool,
+}
+
+impl InFlight {
+    fn publishing(self) -> usize {
+        self.batches + usize::from(self.trial)
+    }
+}
+
+/// What outlives a tenure and is lent to each.
+pub(super) struct Outliving {
+    pub(super) desks: Vec<Desk>,
+    pub(super) destinations: Destinations,
+    pub(super) rng: StdRng,
+    /// What the store was told last of this relay's troubles.
+    pub(super) reported: Vec<String>,
 }
 
 pub(super) struct Tenure<'a> {
     context: &'a Context,
     tenancy: &'a mut Tenancy,
     desks: &'a mut [Desk],
+    destinations: &'a mut Destinations,
     rng: &'a mut StdRng,
+    reported: &'a mut Vec<String>,
     /// The lanes as they were at the start: what is fenced.
     held: Arc<[HeldLane]>,
     window: Window,
     discovery: Discovery,
+    /// Everything up to this seq that was there at the start has been read: only so far may the side table's events go out.
+    reached: Seq,
     jobs: JoinSet<Done>,
+    watch: Watch<Id>,
     ending: Option<(End, Instant)>,
-    publishing: usize,
+    /// By sink.
+    in_flight: Vec<InFlight>,
+    /// Counts batches, so that destinations take turns.
+    turn: usize,
+    /// Paused destinations with a trial on its way.
+    trying: HashSet<DestinationId>,
     beat: Timer,
     sweep: Timer,
+    report: Timer,
     /// Settling and asking for due events take turns, so that an answer about the side table is never older than what
     /// was written to it.
     ledger_busy: bool,
     due_at: Instant,
+    /// Where the next look at the due events goes on; `None`: at the first.
+    due_after: Option<DuePlace>,
+    /// When this round of looks at the due events began.
+    due_round: Instant,
     unsettled_since: Option<Instant>,
     /// A settlement that the store did not take, to be tried again.
     postponed: Option<(Settling, Instant)>,
@@ -102,10 +158,15 @@ impl<'a> Tenure<'a> {
     pub(super) fn new(
         context: &'a Context,
         tenancy: &'a mut Tenancy,
-        desks: &'a mut [Desk],
-        rng: &'a mut StdRng,
+        outliving: &'a mut Outliving,
         blocked: Vec<(Lane, u64)>,
     ) -> Self {
+        let Outliving {
+            desks,
+            destinations,
+            rng,
+            reported,
+        } = outliving;
         let held: Arc<[HeldLane]> = tenancy.held.clone().into();
         let ordered = desks
             .iter()
@@ -118,22 +179,31 @@ impl<'a> Tenure<'a> {
             context.options.poll_interval_max,
             Examiner::new(context.options.checks.clone()),
         );
-        let beat = Timer::new(tenancy.heartbeat_interval());
+        let now = Instant::now();
         Self {
+            beat: Timer::new(tenancy.heartbeat_interval()),
             context,
             tenancy,
+            in_flight: vec![InFlight::default(); desks.len()],
             desks,
+            destinations,
             rng,
+            reported,
             held,
             window: Window::new(ordered, blocked, low_mark),
             discovery,
+            reached: Seq::MIN,
             jobs: JoinSet::new(),
+            watch: Watch::new(context.options.stall_after, now),
             ending: None,
-            publishing: 0,
-            beat,
+            turn: 0,
+            trying: HashSet::new(),
             sweep: Timer::new(context.options.sweep_interval),
+            report: Timer::new(REPORT_INTERVAL),
             ledger_busy: false,
-            due_at: Instant::now(),
+            due_at: now,
+            due_after: None,
+            due_round: now,
             unsettled_since: None,
             postponed: None,
             retry_in: STORE_RETRY,
@@ -142,7 +212,9 @@ impl<'a> Tenure<'a> {
 
     pub(super) async fn run(mut self) -> End {
         loop {
+            self.context.progress.tick();
             self.start_what_can_start();
+            self.look_for_a_stall();
             if let Some(end) = self.ended() {
                 self.tenancy.mark(self.window.low_mark());
                 return end;
@@ -151,13 +223,20 @@ impl<'a> Tenure<'a> {
             tokio::select! {
                 biased;
                 () = self.context.stop.cancelled(), if self.ending.is_none() => self.end(End::Stop),
-                Some(done) = self.jobs.join_next() => match done {
-                    Ok(done) => self.take_in(done),
+                Some(done) = self.jobs.join_next_with_id() => match done {
+                    Ok((id, done)) => {
+                        self.watch.ended(&id, Instant::now());
+                        self.apply_result(done);
+                    }
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
+                beat = self.tenancy.beaten(), if self.tenancy.is_beating() => self.apply_beat(beat),
                 page = self.discovery.next(), if self.ending.is_none() => match page {
-                    Ok(page) => self.admit_page(page),
+                    Ok(page) => {
+                        self.watch.moved(Instant::now());
+                        self.admit_page(page);
+                    }
                     Err(error) => self.end(End::Store(error)),
                 },
                 () = tokio::time::sleep_until(until) => {}
@@ -167,6 +246,11 @@ impl<'a> Tenure<'a> {
         }
     }
 
+    fn spawn(&mut self, job: Job, work: impl Future<Output = Done> + Send + 'static) {
+        let id = self.jobs.spawn(work).id();
+        self.watch.started(id, job, Instant::now());
+    }
+
     /// Nothing new goes out from here on.
     fn end(&mut self, end: End) {
         if self.ending.is_none() {
@@ -174,13 +258,33 @@ impl<'a> Tenure<'a> {
         }
     }
 
+    fn look_for_a_stall(&mut self) {
+        let reading = self.discovery.reading_since().map(|since| (Job::Read, since));
+        let beating = self.tenancy.beating_since().map(|since| (Job::Heartbeat, since));
+        let work = self.window.load().0 > 0;
+        let now = Instant::now();
+        if let Some(waiting_for) = self.watch.stalled(now, reading.into_iter().chain(beating), work) {
+            let progressed = self.watch.progressed;
+            // It ends at once: what it waits for may never come.
+            self.ending = Some((
+                End::Stalled {
+                    waiting_for,
+                    progressed,
+                },
+                now,
+            ));
+        } else if self.watch.progressed {
+            self.context.progress.stalled_is(None);
+        }
+    }
+
     fn ended(&mut self) -> Option<End> {
         let (end, since) = self.ending.as_ref()?;
-        let quiet = self.publishing == 0
+        let quiet = self.in_flight.iter().all(|sink| sink.publishing() == 0)
             && !self.ledger_busy
             && self.postponed.is_none()
             && self.window.unsettled() == 0;
-        let at_once = matches!(end, End::Fatal(_))
+        let at_once = matches!(end, End::Fatal(_) | End::Stalled { .. })
             || matches!(end, End::Store(error) if error.kind == StoreErrorKind::Fenced)
             || matches!(end, End::Stop) && since.elapsed() > STOP_PATIENCE;
         if quiet || at_once {
@@ -190,3 +294,6 @@ impl<'a> Tenure<'a> {
         }
     }
 }
+
+/// How often the store may be told what keeps this relay from delivering.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@
 mod aside;
 mod entry;
 mod key;
+mod park;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -22,7 +23,7 @@ use self::{
     entry::Receipt,
     key::{KeyId, KeyMap},
 };
-use super::tally::Tally;
+use super::{destinations::DestinationId, tally::Tally};
 use crate::{
     event::{Lane, Seq},
     settlement::{Dead, Delayed, Failed},
@@ -31,7 +32,7 @@ use crate::{
 pub(super) struct Window {
     /// Per sink: may several events of a key be in one batch?
     ordered: Vec<bool>,
-    /// Per sink: events that can go out now.
+    /// Per destination: events that can go out now.
     ready: Vec<VecDeque<Entry>>,
     /// Keys with an event ready or in flight, and those that wait behind it.
     keys: KeyMap<VecDeque<Entry>>,
@@ -47,6 +48,8 @@ pub(super) struct Window {
     aside: Aside,
     /// On their way into the side table, unless their key comes free before that.
     to_hold: Vec<Entry>,
+    /// Keys with events on their way into the side table, and how many: what the store says of such a key is out of date.
+    joining: HashMap<KeyId, usize>,
     events: usize,
     bytes: usize,
 }
@@ -58,7 +61,7 @@ impl Window {
         low_mark: Seq,
     ) -> Self {
         Self {
-            ready: ordered.iter().map(|_| VecDeque::new()).collect(),
+            ready: Vec::new(),
             aside: Aside::new(ordered.len()),
             ordered,
             keys: KeyMap::default(),
@@ -68,6 +71,7 @@ impl Window {
             pages: Tally::new(low_mark),
             settling: Settling::default(),
             to_hold: Vec::new(),
+            joining: HashMap::new(),
             events: 0,
             bytes: 0,
         }
@@ -106,7 +110,7 @@ impl Window {
         }
         self.count_in(&entry);
         if self.blocked.contains(&entry.key) {
-            self.to_hold.push(entry);
+            self.hold(entry);
         } else {
             self.enqueue(entry);
         }
@@ -119,32 +123,37 @@ impl Window {
             parked: entry.to_parked(),
             available_at,
         });
-        self.settling.receipts.push(entry.receipt());
+        self.settling.receipts.push(entry.receipt(false));
     }
 
     /// A row from discovery or the side table that will never be delivered.
     pub(super) fn admit_dead(&mut self, dead: Dead, page: Option<u64>) {
         self.events += 1;
         let key = (dead.lane, dead.key.as_deref().map_or(0, key_hash));
-        if dead.holds_its_key() {
+        let joins = dead.holds_its_key();
+        if joins {
             self.blocked.insert(key);
+            self.joins(key);
         }
         self.settling.receipts.push(Receipt {
             page,
             seq: dead.seq,
             key,
             bytes: 0,
+            joins,
         });
         self.settling.settlement.dead.push(dead);
     }
 
     /// An event of the side table whose time has come. The store returns it until it is settled, so one that is here is
     /// passed over. `delayed`: it does not belong to its key's failing ones, and waits with them where there are any.
-    pub(super) fn admit_parked(&mut self, entry: Entry, delayed: bool) {
+    pub(super) fn admit_parked(&mut self, mut entry: Entry, delayed: bool) {
         debug_assert!(entry.is_parked());
-        // All the key has here waits to be written down, perhaps as a failure that this answer does not know of: to
-        // go on behind it would be to overtake it. The store is asked again after the writing.
-        let stale = self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
+        entry.delayed = delayed;
+        // The key has events that wait to be written down, perhaps as a failure that this answer does not know of: to
+        // go on behind them would be to overtake them. The store is asked again after the writing.
+        let stale = self.joining.contains_key(&entry.key)
+            || self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
         // The store keeps it, and returns it again.
         if self.aside.is_closed(entry.sink) {
             if !delayed {
@@ -158,7 +167,7 @@ impl Window {
         *self.parked_keys.entry(entry.key).or_default() += 1;
         self.count_in(&entry);
         if delayed && self.blocked.contains(&entry.key) {
-            self.to_hold.push(entry);
+            self.hold(entry);
         } else {
             self.enqueue(entry);
         }
@@ -169,28 +178,58 @@ impl Window {
         self.parked.contains(&seq)
     }
 
-    /// Up to `max` events for a sink, of keys that have nothing else in flight.
-    pub(super) fn take_batch(&mut self, sink: usize, max: usize) -> Vec<Entry> {
-        let mut batch = Vec::with_capacity(max.min(self.ready[sink].len()));
-        while batch.len() < max {
-            let Some(entry) = self.ready[sink].pop_front() else {
-                break;
-            };
-            let key = entry.key;
-            batch.push(entry);
-            if self.ordered[sink]
-                && let Some(waiting) = self.keys.get_mut(&key)
-            {
-                while batch.len() < max && waiting.front().is_some_and(|next| next.sink == sink) {
-                    batch.extend(waiting.pop_front());
+    /// Up to `max` events for these destinations of one sink, of keys that have nothing else in flight.
+    pub(super) fn take_batch(
+        &mut self,
+        destinations: impl IntoIterator<Item = DestinationId>,
+        max: usize,
+    ) -> Vec<Entry> {
+        let mut batch = Vec::new();
+        for destination in destinations {
+            while batch.len() < max {
+                let Some(entry) = self.ready.get_mut(destination).and_then(VecDeque::pop_front) else {
+                    break;
+                };
+                let (key, ordered) = (entry.key, self.ordered[entry.sink]);
+                batch.push(entry);
+                if ordered && let Some(waiting) = self.keys.get_mut(&key) {
+                    let next = |waiting: &VecDeque<Entry>| {
+                        waiting
+                            .front()
+                            .is_some_and(|next| next.destination == destination)
+                    };
+                    while batch.len() < max && next(waiting) {
+                        batch.extend(waiting.pop_front());
+                    }
                 }
             }
         }
         batch
     }
 
-    pub(super) fn has_ready(&self, sink: usize) -> bool {
-        !self.ready[sink].is_empty()
+    /// One event to find out whether a paused destination takes something. Not one that got no answer before, where
+    /// there is another: such an event may itself be the reason.
+    pub(super) fn take_trial(&mut self, destination: DestinationId) -> Option<Entry> {
+        let queue = self.ready.get_mut(destination)?;
+        let at = queue.iter().position(|entry| !entry.unanswered).unwrap_or(0);
+        queue.remove(at)
+    }
+
+    pub(super) fn has_ready(&self, destination: DestinationId) -> bool {
+        self.ready.get(destination).is_some_and(|queue| !queue.is_empty())
+    }
+
+    fn push_ready(&mut self, entry: Entry) {
+        let destination = entry.destination;
+        if self.ready.len() <= destination {
+            self.ready.resize_with(destination + 1, VecDeque::new);
+        }
+        // What got no answer goes out before the others, whose answers tell whether it is at fault.
+        if entry.unanswered {
+            self.ready[destination].push_front(entry);
+        } else {
+            self.ready[destination].push_back(entry);
+        }
     }
 
     /// What became of a batch, in its order.
@@ -199,6 +238,7 @@ impl Window {
         let mut failed = Vec::new();
         let mut returned = Vec::new();
         for (entry, resolution) in batch {
+            let mut joins = false;
             match resolution {
                 Resolution::Returned => {
                     returned.push(entry);
@@ -211,6 +251,7 @@ impl Window {
                 Resolution::Retry { failure, retry_in } => {
                     self.blocked.insert(entry.key);
                     failed.push(entry.key);
+                    joins = true;
                     let attempts = entry.event.attempts + 1;
                     self.settling.settlement.failed.push(Failed {
                         parked: entry.to_parked(),
@@ -224,11 +265,15 @@ impl Window {
                     if dead.holds_its_key() {
                         self.blocked.insert(entry.key);
                         failed.push(entry.key);
+                        joins = true;
                     }
                     self.settling.settlement.dead.push(dead);
                 }
             }
-            self.settling.receipts.push(entry.receipt());
+            if joins {
+                self.joins(entry.key);
+            }
+            self.settling.receipts.push(entry.receipt(joins));
         }
         for entry in returned.into_iter().rev() {
             self.keys.entry(entry.key).or_default().push_front(entry);
@@ -248,7 +293,7 @@ impl Window {
     pub(super) fn take_settling(&mut self) -> Option<Settling> {
         for entry in self.to_hold.drain(..) {
             self.settling.settlement.held.push(entry.to_parked());
-            self.settling.receipts.push(entry.receipt());
+            self.settling.receipts.push(entry.receipt(true));
         }
         (!self.settling.settlement.is_empty()).then(|| std::mem::take(&mut self.settling))
     }
@@ -263,6 +308,9 @@ impl Window {
         for receipt in &settling.receipts {
             self.events -= 1;
             self.bytes -= receipt.bytes;
+            if receipt.joins {
+                self.joined(receipt.key);
+            }
             match receipt.page {
                 Some(page) => self.pages.settled(page),
                 None => self.forget_parked(receipt.seq, receipt.key),
@@ -291,6 +339,7 @@ impl Window {
             .partition::<Vec<_>, _>(|entry| entry.key == key);
         self.to_hold = still_held;
         for entry in now_free {
+            self.joined(key);
             self.enqueue(entry);
         }
     }
@@ -301,7 +350,7 @@ impl Window {
             None if self.aside.is_closed(entry.sink) || self.aside.has(entry.key) => self.put_aside(entry),
             None => {
                 self.keys.insert(entry.key, VecDeque::new());
-                self.ready[entry.sink].push_back(entry);
+                self.push_ready(entry);
             }
         }
     }
@@ -313,11 +362,28 @@ impl Window {
         };
         for entry in std::mem::take(waiting) {
             if entry.is_parked() {
-                self.events -= 1;
-                self.bytes -= entry.event.bytes();
-                self.forget_parked(entry.event.seq, key);
+                self.drop_parked(&entry);
             } else {
-                self.to_hold.push(entry);
+                self.hold(entry);
+            }
+        }
+    }
+
+    fn hold(&mut self, entry: Entry) {
+        self.joins(entry.key);
+        self.to_hold.push(entry);
+    }
+
+    /// An event of this key is on its way into the side table.
+    fn joins(&mut self, key: KeyId) {
+        *self.joining.entry(key).or_default() += 1;
+    }
+
+    fn joined(&mut self, key: KeyId) {
+        if let Some(count) = self.joining.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.joining.remove(&key);
             }
         }
     }
@@ -343,9 +409,7 @@ impl Window {
                 self.put_aside(next);
                 behind.into_iter().for_each(|entry| self.put_aside(entry));
             }
-            // Before the others, whose answers tell whether it is at fault.
-            Some(next) if next.unanswered => self.ready[next.sink].push_front(next),
-            Some(next) => self.ready[next.sink].push_back(next),
+            Some(next) => self.push_ready(next),
             None => {
                 self.keys.remove(&key);
             }
@@ -357,7 +421,15 @@ impl Window {
     pub(super) fn close(&mut self, sink: usize) {
         self.pages.freeze();
         self.aside.close(sink);
-        for entry in std::mem::take(&mut self.ready[sink]) {
+        // All events of a destination are for one sink.
+        let of_sink = |queue: &&mut VecDeque<Entry>| queue.front().is_some_and(|entry| entry.sink == sink);
+        let queues: Vec<_> = self
+            .ready
+            .iter_mut()
+            .filter(of_sink)
+            .map(std::mem::take)
+            .collect();
+        for entry in queues.into_iter().flatten() {
             let behind = self.keys.remove(&entry.key).unwrap_or_default();
             self.put_aside(entry);
             behind.into_iter().for_each(|entry| self.put_aside(entry));

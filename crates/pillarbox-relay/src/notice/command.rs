@@ -3,6 +3,7 @@
 use std::{process::Stdio, time::Duration};
 
 use async_trait::async_trait;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
@@ -44,6 +45,8 @@ impl CommandChannel {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            // A group of its own, so that what it starts can be ended with it.
+            .process_group(0)
             .kill_on_drop(true);
         // The configuration may be given by variables, with passwords and secrets in them.
         for (name, _) in std::env::vars_os() {
@@ -74,6 +77,7 @@ impl Channel for CommandChannel {
         let mut child = self
             .spawn()
             .map_err(|error| ChannelError::Retry(format!("it can't be started: {error}")))?;
+        let mut group = Group::of(&child);
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         // Ends with the telling: a child that the program leaves behind may keep its stderr open.
         let said = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -91,10 +95,17 @@ impl Channel for CommandChannel {
         })
         .await;
         let why = match ended {
-            Ok(Ok(status)) if status.success() => return Ok(()),
-            Ok(Ok(status)) => format!("it ended with {status}"),
+            Ok(Ok(status)) if status.success() => {
+                group.leave();
+                return Ok(());
+            }
+            Ok(Ok(status)) => {
+                group.leave();
+                format!("it ended with {status}")
+            }
             Ok(Err(error)) => format!("it can't be waited for: {error}"),
             Err(_) => {
+                group.kill();
                 let _ = child.kill().await;
                 format!(
                     "it did not end within {:.1} s and was killed",
@@ -108,6 +119,34 @@ impl Channel for CommandChannel {
             true => why,
             false => format!("{why}: {said}"),
         }))
+    }
+}
+
+/// The processes of a program that has not ended. They are killed with this, also when the relay stops meanwhile. What a
+/// program leaves behind when it ends by itself is its own affair.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        Self(id.and_then(Pid::from_raw))
+    }
+
+    fn leave(&mut self) {
+        self.0 = None;
+    }
+
+    /// Its first process was not waited for yet, so no other group can have its number.
+    fn kill(&mut self) {
+        if let Some(group) = self.0.take() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

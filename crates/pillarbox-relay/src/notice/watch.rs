@@ -69,7 +69,9 @@ pub(super) async fn keep(
         let channels: Vec<String> = (lines.iter().filter(|line| !line.is_gone()))
             .map(|line| line.channel.key().to_owned())
             .collect();
-        let wait = match watch.look(&channels).await {
+        let looked = watch.look(&channels).await;
+        let rest = rest(started.elapsed(), looked.is_ok(), watch.options.look_every);
+        let wait = match looked {
             Ok(told) => {
                 if told > 0 {
                     lines.iter().for_each(|line| line.wake.notify_one());
@@ -84,13 +86,20 @@ pub(super) async fn keep(
                 watch.options.look_every
             }
         };
-        not_before = Instant::now() + started.elapsed() * REST;
+        not_before = Instant::now() + rest;
         due = (Instant::now() + wait).max(not_before);
         if forgotten.is_none_or(|at: Instant| at.elapsed() > FORGET_EVERY) {
             forgotten = Some(Instant::now());
             let _ = watch.notices.forget(KEPT).await;
         }
     }
+}
+
+/// How long not to look after a look. One that failed took as long as a database is waited for, which says nothing about
+/// what a look costs.
+fn rest(took: Duration, succeeded: bool, look_every: Duration) -> Duration {
+    let rest = took.saturating_mul(REST);
+    if succeeded { rest } else { rest.min(look_every) }
 }
 
 impl Watch {
@@ -205,5 +214,19 @@ fn telling(now: Timestamp, kind: Kind, state: ToldState, before: Option<&Told>, 
         id: Uuid::now_v7(),
         body,
         about,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_look_is_repeated_as_soon_as_usual() {
+        let (every, timeout) = (Duration::from_secs(30), Duration::from_secs(60));
+        assert_eq!(rest(timeout, false, every), every);
+        assert_eq!(rest(timeout, true, every), timeout * REST);
+        let quick = Duration::from_millis(1);
+        assert_eq!(rest(quick, false, every), quick * REST);
     }
 }

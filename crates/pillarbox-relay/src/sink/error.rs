@@ -7,11 +7,15 @@ use thiserror::Error;
 pub enum SinkErrorKind {
     /// Not connected, connection refused or broken.
     Unreachable,
-    /// Reached, but nobody there takes it now: no responders, no leader, no quorum, shutting down.
+    /// Connected, but the destination takes nothing now: no responders, no leader, no quorum, shutting down.
     Unavailable,
     /// No answer in time.
     Timeout,
-    /// The other side refused this event for now: a full stream, a rate limit.
+    /// The destination has no room now: a full stream, a full disk, a rate limit.
+    Full,
+    /// We lack the right to write to the destination.
+    NotGranted,
+    /// The other side refused this event for now, for a reason that may be the event's own.
     Busy,
     /// This event can't be sent as it is: a bad subject, a bad header.
     Invalid,
@@ -21,7 +25,7 @@ pub enum SinkErrorKind {
     Refused,
     /// A stream or topic that the configuration names is missing or differs.
     MissingStream,
-    /// Credentials, rights or settings are wrong.
+    /// Credentials, or settings of the connection, are wrong.
     Misconfigured,
 }
 

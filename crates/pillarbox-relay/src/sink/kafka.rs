@@ -8,6 +8,7 @@
 mod address;
 mod flight;
 mod outcome;
+mod partition;
 mod producer;
 mod publish;
 mod reports;
@@ -25,6 +26,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use pillarbox::Event;
 use rdkafka::ClientConfig;
 
 use self::{
@@ -34,7 +36,9 @@ use self::{
     settings::{BATCH_BYTES, Role},
     transactions::Transactions,
 };
-use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamState, Streams, TopicSpec};
+use super::{
+    Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamState, Streams, TopicSpec,
+};
 use crate::connect::SinkOptions;
 
 /// Whoever asks how the sink is gets an answer by then. The client goes on trying, and is asked again.
@@ -144,7 +148,18 @@ impl Sink for KafkaSink {
     }
 
     async fn check(&self) -> Result<(), SinkError> {
-        topics::check(&self.producer()?, &self.topics, self.answer_within()).await
+        topics::answers(&self.producer()?, self.answer_within()).await
+    }
+
+    /// A partition, where the number of partitions is known; until then the topic.
+    fn destination<'a>(&self, event: &'a Event, stream: Option<&'a str>) -> DestinationName<'a> {
+        let topic = stream.unwrap_or(&event.topic);
+        let partitions = self.seen.partitions(topic);
+        DestinationName {
+            stream: None,
+            topic: Some(topic),
+            partition: partitions.map(|count| partition::of(event.key().as_bytes(), count)),
+        }
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {

@@ -15,13 +15,16 @@ use std::{
 };
 
 use async_trait::async_trait;
+use pillarbox::Event;
 use tokio::sync::Mutex;
 
 use self::{
     connect::{Address, Connection},
     publish::Window,
 };
-use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState, Streams};
+use super::{
+    Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState, Streams,
+};
 use crate::connect::SinkOptions;
 
 /// Whoever asks how the sink is gets an answer by then. The client goes on trying, and is asked again.
@@ -93,7 +96,17 @@ impl Sink for NatsSink {
 
     async fn check(&self) -> Result<(), SinkError> {
         let connection = self.connected().await?;
-        streams::check(&connection, &self.streams).await
+        streams::answers(&connection).await
+    }
+
+    /// A subject belongs to one stream at most, and a stream can refuse single subjects: the smallest part that can be away
+    /// is a subject of the stream that the event is meant for.
+    fn destination<'a>(&self, event: &'a Event, stream: Option<&'a str>) -> DestinationName<'a> {
+        DestinationName {
+            stream,
+            topic: Some(&event.topic),
+            partition: None,
+        }
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {

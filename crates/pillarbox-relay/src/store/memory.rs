@@ -20,13 +20,14 @@ use std::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, lane::LANES};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::watch;
 
 use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
-    StoreError, StoreErrorKind,
+    StoreError, StoreErrorKind, troubles,
 };
 use crate::{
     event::{Lane, Seq},
@@ -39,6 +40,22 @@ pub struct MemoryStore {
     world: Arc<Mutex<World>>,
     statements: Arc<AtomicU64>,
     stalled: Arc<watch::Sender<bool>>,
+    loss: Arc<Mutex<Loss>>,
+}
+
+/// How likely the answer to a call is lost.
+struct Loss {
+    share: f64,
+    rng: StdRng,
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Self {
+            share: 0.0,
+            rng: StdRng::seed_from_u64(1),
+        }
+    }
 }
 
 /// An application's transaction. Dropping it rolls back.
@@ -59,6 +76,18 @@ impl MemoryStore {
     /// Away: every call fails until it is back.
     pub fn set_away(&self, away: bool) {
         self.lock().away = away;
+    }
+
+    /// A store whose time of day is this one.
+    pub fn with_clock(clock: fn() -> Timestamp) -> Self {
+        let store = Self::default();
+        store.lock().clock = clock;
+        store
+    }
+
+    /// Of the calls, this share is carried out and yet fails: the answer is lost.
+    pub fn set_loss(&self, share: f64) {
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner).share = share;
     }
 
     /// Stalled: every call waits, as on a connection that has gone silent.
@@ -108,6 +137,17 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// The answer of a call that was carried out, unless it gets lost.
+    fn answer<T>(&self, answer: T) -> Result<T, StoreError> {
+        let Loss { share, rng } = &mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner);
+        if *share > 0.0 && rng.random_bool(*share) {
+            return Err(StoreError::new(StoreErrorKind::Away, "the answer is lost"));
+        }
+        Ok(answer)
+    }
+}
+
 impl MemoryTransaction {
     /// Says whether the event was new.
     pub fn enqueue(&mut self, event: Event) -> bool {
@@ -120,7 +160,7 @@ impl MemoryTransaction {
 
     /// As a producer's own: checked first, written all or (refused) none.
     pub fn enqueue_all(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
-        let now = Timestamp::now();
+        let now = (self.world.lock().unwrap_or_else(PoisonError::into_inner).clock)();
         for (index, event) in events.iter().enumerate() {
             limits
                 .check_new(event, now)
@@ -175,7 +215,8 @@ impl Store for MemoryStore {
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
-        Ok(self.call().await?.heartbeat(relay, name, ttl, held))
+        let census = self.call().await?.heartbeat(relay, name, ttl, held);
+        self.answer(census)
     }
 
     async fn take_lanes(
@@ -184,17 +225,18 @@ impl Store for MemoryStore {
         count: usize,
         ttl: Duration,
     ) -> Result<Vec<HeldLane>, StoreError> {
-        Ok(self.call().await?.take_lanes(relay, count, ttl))
+        let taken = self.call().await?.take_lanes(relay, count, ttl);
+        self.answer(taken)
     }
 
     async fn release_lanes(&self, _relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
         self.call().await?.release_lanes(lanes);
-        Ok(())
+        self.answer(())
     }
 
     async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
         self.call().await?.leave(relay);
-        Ok(())
+        self.answer(())
     }
 
     fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
@@ -212,7 +254,8 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
-        self.call().await?.settle(held, settlement)
+        let settled = self.call().await?.settle(held, settlement)?;
+        self.answer(settled)
     }
 
     async fn due(
@@ -221,7 +264,15 @@ impl Store for MemoryStore {
         after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        Ok(self.call().await?.due(held, after, limit))
+        let due = self.call().await?.due(held, after, limit);
+        self.answer(due)
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        if let Some(row) = self.call().await?.relays.get_mut(&relay) {
+            row.troubles = troubles::kept(troubles);
+        }
+        Ok(())
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {

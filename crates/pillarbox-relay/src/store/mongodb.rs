@@ -6,6 +6,7 @@
 
 mod admin;
 mod after_death;
+mod assumptions;
 mod batch;
 mod connection;
 mod dead;
@@ -34,7 +35,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use self::{connection::Connection, discover::MongoReader, lanes::Leases, wake::Wakening};
+use self::{
+    assumptions::Assumptions, connection::Connection, discover::MongoReader, lanes::Leases, wake::Wakening,
+};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
 };
@@ -44,6 +47,7 @@ use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 pub struct MongoStore {
     connection: Arc<Connection>,
     leases: Leases,
+    assumptions: Assumptions,
     wakening: Wakening,
 }
 
@@ -53,6 +57,7 @@ impl MongoStore {
         Ok(Self {
             connection: Arc::new(Connection::open(options)?),
             leases: Leases::default(),
+            assumptions: Assumptions::default(),
             wakening: Wakening::new(options.notify),
         })
     }
@@ -69,7 +74,8 @@ impl Store for MongoStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        schema::check(&self.connection).await
+        schema::check(&self.connection).await?;
+        self.assumptions.check(&self.connection).await
     }
 
     async fn heartbeat(
@@ -79,6 +85,7 @@ impl Store for MongoStore {
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
+        self.assumptions.check_again(&self.connection).await?;
         lanes::heartbeat(&self.connection, &self.leases, relay, name, ttl, held).await
     }
 
@@ -110,14 +117,18 @@ impl Store for MongoStore {
     async fn due(
         &self,
         held: &[HeldLane],
-        _after: Option<DuePlace>,
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        park::due(&self.connection, held, limit).await
+        park::due(&self.connection, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
         park::blocked_keys(&self.connection, lanes).await
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        lanes::report(&self.connection, relay, troubles).await
     }
 
     async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {

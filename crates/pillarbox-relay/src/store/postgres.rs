@@ -1,11 +1,12 @@
 //! PostgreSQL: discovery by snapshot cursor, HOT settling, leased lanes, a side table for what waits.
 //!
-//! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
+//! [`discover`] finds what was committed, [`assumptions`] says what that rests on, [`settle`] writes down what became of it, [`park`] brings back what waits,
 //! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`enqueue`] the
 //! function for applications, [`admin`] and [`dead`] answer
 //! people.
 
 mod admin;
+mod assumptions;
 mod connection;
 mod dead;
 mod discover;
@@ -20,6 +21,7 @@ mod pressure;
 mod reprocess;
 mod row;
 mod schema;
+mod seen;
 mod seq_range;
 mod settle;
 mod snapshot;
@@ -28,13 +30,14 @@ mod versions;
 #[doc(hidden)]
 pub use self::{
     connection::PLANS,
+    row::complete,
     settle::{BY_RANGE, BY_SEQ},
 };
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use self::{connection::Connection, notify::Wakening};
+use self::{assumptions::Assumptions, connection::Connection, notify::Wakening, seen::Seen};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
 };
@@ -47,6 +50,8 @@ pub struct PostgresStore {
     settle: settle::Statements,
     park: park::Statements,
     discover: Arc<discover::Statements>,
+    assumptions: Arc<Assumptions>,
+    seen: Arc<Seen>,
     wakening: Wakening,
 }
 
@@ -60,6 +65,8 @@ impl PostgresStore {
             settle: settle::Statements::new(tables),
             park: park::Statements::new(tables),
             discover: Arc::new(discover::Statements::new(tables)),
+            assumptions: Arc::new(Assumptions::new(tables)),
+            seen: Arc::default(),
             wakening: Wakening::new(options, tables),
             connection,
         })
@@ -77,7 +84,7 @@ impl Store for PostgresStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        schema::check(&self.connection).await
+        schema::check(&self.connection, &self.assumptions).await
     }
 
     async fn heartbeat(
@@ -87,8 +94,9 @@ impl Store for PostgresStore {
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
+        self.assumptions.check_again(&self.connection).await?;
         self.lanes
-            .heartbeat(&self.connection, relay, name, ttl, held)
+            .heartbeat(&self.connection, &self.seen, relay, name, ttl, held)
             .await
     }
 
@@ -102,7 +110,9 @@ impl Store for PostgresStore {
     }
 
     async fn release_lanes(&self, relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
-        self.lanes.release(&self.connection, relay, lanes).await
+        self.lanes
+            .release(&self.connection, &self.seen, relay, lanes)
+            .await
     }
 
     async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
@@ -113,6 +123,8 @@ impl Store for PostgresStore {
         Box::new(discover::SnapshotReader::new(
             self.connection.clone(),
             self.discover.clone(),
+            self.assumptions.clone(),
+            self.seen.clone(),
             lanes,
         ))
     }
@@ -124,14 +136,18 @@ impl Store for PostgresStore {
     async fn due(
         &self,
         held: &[HeldLane],
-        _after: Option<DuePlace>,
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        self.park.due(&self.connection, held, limit).await
+        self.park.due(&self.connection, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
         self.park.blocked_keys(&self.connection, lanes).await
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        self.lanes.report(&self.connection, relay, troubles).await
     }
 
     async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {

@@ -10,6 +10,7 @@ mod after_death;
 mod connection;
 mod dead;
 mod discover;
+mod file;
 mod lanes;
 mod notices;
 mod park;
@@ -18,13 +19,17 @@ mod reprocess;
 mod row;
 mod settle;
 mod statements;
+mod taken;
 mod versions;
 mod wake;
 
+#[doc(hidden)]
+pub use self::statements::complete;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
+pub use self::file::{exposed, make_private};
 use self::{connection::Connections, discover::SqliteReader, wake::Watch};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
@@ -99,10 +104,14 @@ impl Store for SqliteStore {
     async fn due(
         &self,
         held: &[HeldLane],
-        _after: Option<DuePlace>,
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        park::due(&self.connections, held, limit).await
+        park::due(&self.connections, held, after, limit).await
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        lanes::report(&self.connections, relay, troubles).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {

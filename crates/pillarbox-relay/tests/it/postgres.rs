@@ -4,6 +4,7 @@
 
 mod adapters;
 mod agreement;
+mod assumptions;
 mod contract;
 mod discovery;
 mod function;
@@ -31,6 +32,7 @@ const LEASE: Duration = Duration::from_secs(600);
 struct Place {
     store: Arc<PostgresStore>,
     pool: PgPool,
+    relay: RelayId,
     held: Vec<HeldLane>,
     url: String,
 }
@@ -39,7 +41,8 @@ impl Place {
     async fn new(url: String) -> Self {
         let store = Arc::new(PostgresStore::open(&DatabaseOptions::new(&url)).unwrap());
         store.migrate().await.unwrap();
-        let held = store.take_lanes(RelayId::now_v7(), 256, LEASE).await.unwrap();
+        let relay = RelayId::now_v7();
+        let held = store.take_lanes(relay, 256, LEASE).await.unwrap();
         assert_eq!(held.len(), 256);
         let pool = sqlx::postgres::PgPoolOptions::new()
             .max_connections(40)
@@ -49,6 +52,7 @@ impl Place {
         Self {
             store,
             pool,
+            relay,
             held,
             url,
         }
@@ -70,6 +74,19 @@ impl Place {
             .fetch_one(&self.pool)
             .await
             .unwrap()
+    }
+
+    /// The lanes as another relay takes them, when the leases of all others are over.
+    async fn take_again(&self) -> Vec<HeldLane> {
+        self.run("update outbox_events_leases set lease_until = '-infinity'")
+            .await;
+        let held = self
+            .store
+            .take_lanes(RelayId::now_v7(), 256, LEASE)
+            .await
+            .unwrap();
+        assert_eq!(held.len(), 256);
+        held
     }
 
     /// Commits events of these keys in one transaction.

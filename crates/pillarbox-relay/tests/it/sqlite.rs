@@ -3,6 +3,8 @@
 // Clippy knows a test by its attribute, not the functions it calls.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod assumptions;
+mod file;
 mod harness;
 mod plans;
 mod sharing;

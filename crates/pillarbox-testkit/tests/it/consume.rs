@@ -11,3 +11,4 @@ mod outages;
 mod renewals;
 mod stores;
 mod storm;
+mod unreadable;

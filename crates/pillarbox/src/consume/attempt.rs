@@ -50,6 +50,8 @@ pub(super) struct Job {
     pub(super) arrival: u64,
     /// A row says that it has begun, and none that it has ended.
     pub(super) begun: AtomicBool,
+    /// Its dead letter is there. What the database does to its burial must not make another.
+    buried: AtomicBool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -80,6 +82,7 @@ impl Job {
             received,
             arrival,
             begun: AtomicBool::new(false),
+            buried: AtomicBool::new(false),
         }
     }
 
@@ -249,9 +252,12 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             attempts,
         };
         let topic = self.options.dead_letters.topic(&job.message.topic);
-        let letter = Letter::new(&job.message, topic, id.as_deref(), cause);
-        if let Err(error) = self.letters.publish(letter).await {
-            return Outcome::Unburied { error };
+        if !job.buried.load(Ordering::SeqCst) {
+            let letter = Letter::new(&job.message, topic, id.as_deref(), cause);
+            if let Err(error) = self.letters.publish(letter).await {
+                return Outcome::Unburied { error };
+            }
+            job.buried.store(true, Ordering::SeqCst);
         }
         let Ok(received) = &job.received else {
             return Outcome::Done;

@@ -8,12 +8,15 @@
 //! acknowledged, one of what is at work or not read yet is kept until it is. What comes again after a crash, late or twice, then
 //! only delays an acknowledgement.
 //!
+//! A message that the client can't read is asked for alone: see [`by_hand`].
+//!
 //! A stream that is deleted and made anew under a running consumer is read from its beginning: see [`renewal`].
 //!
 //! Several instances of one group are there for each other, not for speed: each reads all of the stream, and the inbox lets
 //! one of them apply an event. To share the work, give each its own part of the subjects and a group of its own.
 
 mod acks;
+mod by_hand;
 mod letters;
 mod patterns;
 mod reader;
@@ -110,6 +113,7 @@ impl JetStream {
         let (notes, notes_receiver) = mpsc::unbounded_channel();
         let (waiting_sender, waiting) = watch::channel(None);
         let reader = Reader {
+            context: self.context.clone(),
             stream: stream.clone(),
             subjects: self.subjects.clone(),
             place: Beginning {

@@ -30,7 +30,11 @@ pub(crate) enum Incoming {
 pub(crate) enum Note {
     /// It was read and handed on. (The reading half tells the acknowledging one.)
     #[cfg_attr(not(feature = "nats"), allow(dead_code))]
-    Opened { position: u64 },
+    Opened {
+        position: u64,
+        /// No delivery of it can be read, so none can be waited for to acknowledge it.
+        by_hand: bool,
+    },
     /// What it caused is committed: it may be acknowledged.
     Done {
         /// A stream has one.

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use pillarbox::Inbox;
+use pillarbox_relay::store::sqlite::make_private;
 use sqlx::{PgPool, SqlitePool, sqlite::SqliteConnectOptions};
 
 /// The SQL, without connecting.
@@ -32,6 +33,7 @@ pub(super) async fn migrate(url: &str) -> Result<()> {
             let file = SqliteConnectOptions::from_str(url)
                 .context("the address of the SQLite database can't be read")?
                 .create_if_missing(true);
+            make_private(file.get_filename());
             let pool = SqlitePool::connect_with(file)
                 .await
                 .context("can't open the SQLite database")?;

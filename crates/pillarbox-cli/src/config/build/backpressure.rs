@@ -14,8 +14,13 @@ const NAME_CHARS_MAX: usize = 64;
 const DELAY_MS_MAX: u64 = 5_000;
 const EVENTS_MAX: u64 = 1_000_000_000;
 
-pub(super) fn classes(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<Class> {
-    let given = &outbox.backpressure.classes;
+/// `None`: this relay has no say in it.
+pub(super) fn classes(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Vec<Class>> {
+    let given = outbox.backpressure.classes.as_ref()?;
+    Some(read(given, problems))
+}
+
+fn read(given: &[schema::PressureClass], problems: &mut Problems) -> Vec<Class> {
     let mut classes: Vec<Class> = Vec::with_capacity(given.len());
     if given.len() > CLASSES_MAX {
         let text = format!("there are {} classes; {CLASSES_MAX} is the most", given.len());

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Backpressure {
-    /// Topics that share limits; the first class that takes a topic counts. Without any, producers are never slowed or refused.
-    pub classes: Vec<PressureClass>,
+    /// Topics that share limits; the first class that takes a topic counts. An empty list removes those of the outbox; left out, the
+    /// relay leaves them as they are.
+    pub classes: Option<Vec<PressureClass>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

@@ -35,12 +35,17 @@ fn limits_that_make_no_sense_are_refused() {
 
 #[test]
 fn nothing_is_limited_unless_asked_for() {
-    assert!(settings_of("").unwrap().backpressure.is_empty());
+    assert!(settings_of("").unwrap().backpressure.is_none());
+    let none = settings_of(&classes("")).unwrap().backpressure;
+    assert!(
+        none.is_some_and(|classes| classes.is_empty()),
+        "these are removed"
+    );
     assert!(!settings_of("").unwrap().unique_versions);
     let text =
         "{ name: bulk, topics: ['report.>'], soft: 20, hard: 100 }, { name: money, never_refuse: true }";
     let settings = settings_of(&classes(text)).unwrap();
-    let [bulk, money] = settings.backpressure.as_slice() else {
+    let [bulk, money] = settings.backpressure.as_deref().unwrap() else {
         panic!("{:?}", settings.backpressure);
     };
     assert_eq!((bulk.limit.soft, bulk.limit.hard), (Some(20), Some(100)));

@@ -3,170 +3,147 @@ use pillarbox::Event;
 use rand::SeedableRng;
 
 use super::*;
-use crate::{engine::window::Way, event::StoredEvent, sink::null::Null};
+use crate::{
+    engine::window::Way,
+    event::StoredEvent,
+    sink::{DestinationName, null::Null},
+};
 
-fn timeout() -> Outcome {
-    Outcome::Failed(SinkError::new(SinkErrorKind::Timeout, "no acknowledgement").in_doubt())
+struct Scene {
+    desk: Desk,
+    destinations: Destinations,
+    outage_max: Option<Duration>,
+    progress: Progress,
 }
 
-/// What a desk makes of these answers.
-fn resolve(desk: &mut Desk, outcomes: Vec<Outcome>) -> Vec<Resolution> {
-    let batch = (1..).take(outcomes.len()).map(|seq| {
-        let event = StoredEvent {
-            seq,
-            lane: 0,
-            attempts: 0,
-            created_at: Timestamp::UNIX_EPOCH,
-            event: Event::new("t.x", "X", "thing", format!("key-{seq}")),
+impl Scene {
+    fn new() -> Self {
+        Self {
+            desk: Desk::new("sink".into(), Arc::new(Null), "relay".into()),
+            destinations: Destinations::default(),
+            outage_max: None,
+            progress: Progress::default(),
+        }
+    }
+
+    fn number(&mut self, topic: &str) -> DestinationId {
+        let name = DestinationName {
+            topic: Some(topic),
+            ..DestinationName::default()
         };
-        Entry::new(event, Way::default(), Some(0))
-    });
-    let (policy, mut rng) = (RetryPolicy::default(), StdRng::seed_from_u64(1));
-    let resolved = desk.resolve(batch.collect(), outcomes, &policy, &mut rng, &Progress::default());
-    resolved.unwrap().into_iter().map(|(_, what)| what).collect()
+        self.destinations.number(0, "sink", name)
+    }
+
+    /// What is made of these answers, each to an event for that topic.
+    fn resolve(&mut self, trial: bool, outcomes: Vec<(&str, Outcome)>) -> Vec<Resolution> {
+        let mut batch = Vec::new();
+        let mut answers = Vec::new();
+        for (seq, (topic, outcome)) in (1..).zip(outcomes) {
+            let event = StoredEvent {
+                seq,
+                lane: 0,
+                attempts: 0,
+                created_at: Timestamp::UNIX_EPOCH,
+                event: Event::new(topic, "X", "thing", format!("key-{seq}")),
+            };
+            let way = Way {
+                destination: self.number(topic),
+                ..Way::default()
+            };
+            batch.push(Entry::new(event, way, Some(0)));
+            answers.push(outcome);
+        }
+        let mut judging = Judging {
+            destinations: &mut self.destinations,
+            policy: &RetryPolicy::default(),
+            destination_outage_max: self.outage_max,
+            rng: &mut StdRng::seed_from_u64(1),
+            progress: &self.progress,
+        };
+        let resolved = self.desk.resolve(batch, answers, trial, &mut judging);
+        resolved.unwrap().into_iter().map(|(_, what)| what).collect()
+    }
+
+    fn is_paused(&mut self, topic: &str) -> bool {
+        let number = self.number(topic);
+        self.destinations.get(number).health.is_paused()
+    }
 }
 
-fn desk() -> Desk {
-    Desk::new("sink".into(), Arc::new(Null), "relay".into())
+fn failed(kind: SinkErrorKind) -> Outcome {
+    Outcome::Failed(SinkError::new(kind, "no"))
+}
+
+use Outcome::{Delivered, Held};
+use Resolution::Returned;
+use SinkErrorKind::{Full, MissingStream, NotGranted, Refused, Timeout, Unavailable, Unreachable};
+
+#[test]
+fn what_is_wrong_with_a_destination_pauses_it_alone_and_charges_nobody() {
+    for kind in [MissingStream, Full, NotGranted, Unavailable, Timeout] {
+        let mut scene = Scene::new();
+        let resolved = scene.resolve(
+            false,
+            vec![("a", Delivered), ("b", failed(kind)), ("a", Delivered)],
+        );
+        assert_eq!(resolved[1], Returned, "{kind:?}");
+        assert!(scene.is_paused("b") && !scene.is_paused("a"), "{kind:?}");
+        assert_eq!(scene.desk.health, SinkHealth::Up);
+        assert!(scene.progress.report().paused.contains_key("sink/b"));
+        scene.resolve(true, vec![("b", Delivered)]);
+        assert!(!scene.is_paused("b"));
+        assert!(scene.progress.report().paused.is_empty());
+    }
 }
 
 #[test]
-fn a_sink_that_falls_silent_in_the_middle_of_a_batch_charges_nobody() {
-    let mut desk = desk();
-    let resolved = resolve(&mut desk, vec![Outcome::Delivered, timeout(), timeout()]);
-    assert_eq!(
-        resolved,
-        [Resolution::Delivered, Resolution::Returned, Resolution::Returned]
+fn a_broken_connection_pauses_the_sink() {
+    let mut scene = Scene::new();
+    let resolved = scene.resolve(false, vec![("a", Delivered), ("a", failed(Unreachable))]);
+    assert_eq!(resolved[1], Returned);
+    assert!(scene.desk.health.is_down() && !scene.is_paused("a"));
+}
+
+#[test]
+fn a_destination_that_falls_silent_in_the_middle_of_a_batch_charges_nobody() {
+    let mut scene = Scene::new();
+    let silent = || ("a", failed(Timeout));
+    let resolved = scene.resolve(false, vec![("a", Delivered), silent(), silent(), ("a", Held)]);
+    assert_eq!(resolved[1..], [Returned, Returned, Returned]);
+    assert!(scene.is_paused("a"));
+}
+
+#[test]
+fn a_timeout_is_the_events_own_only_if_its_destination_took_a_later_one() {
+    let mut scene = Scene::new();
+    let resolved = scene.resolve(
+        false,
+        vec![("a", failed(Timeout)), ("b", failed(Timeout)), ("a", Delivered)],
     );
-    assert!(desk.is_down());
-}
-
-#[test]
-fn what_was_held_behind_it_is_no_answer() {
-    let mut desk = desk();
-    let resolved = resolve(&mut desk, vec![Outcome::Delivered, timeout(), Outcome::Held]);
-    assert_eq!(resolved[1..], [Resolution::Returned, Resolution::Returned]);
-    assert!(desk.is_down());
-}
-
-#[test]
-fn who_alone_gets_no_answer_is_charged() {
-    let mut desk = desk();
-    let resolved = resolve(&mut desk, vec![timeout(), Outcome::Delivered]);
     assert!(matches!(resolved[0], Resolution::Retry { .. }));
-    assert!(!desk.is_down());
+    assert_eq!(resolved[1], Returned, "another destination's answer says nothing");
+    assert!(!scene.is_paused("a") && scene.is_paused("b"));
 }
 
 #[test]
-fn what_nobody_takes_is_charged_after_some_trials() {
-    let mut desk = desk();
-    for _ in 0..=TRIALS {
-        assert_eq!(resolve(&mut desk, vec![timeout()]), [Resolution::Returned]);
-        desk.checked(Ok(()), &Progress::default()).unwrap();
-    }
-    assert!(matches!(
-        resolve(&mut desk, vec![timeout()])[0],
-        Resolution::Retry { .. }
-    ));
-    // And the next of them without more.
-    assert!(matches!(
-        resolve(&mut desk, vec![timeout()])[0],
-        Resolution::Retry { .. }
-    ));
+fn a_refusal_of_one_event_shows_that_the_destination_works() {
+    let mut scene = Scene::new();
+    scene.resolve(false, vec![("a", failed(Full))]);
+    let resolved = scene.resolve(true, vec![("a", failed(Refused))]);
+    assert!(matches!(resolved[0], Resolution::Dead { .. }));
+    assert!(!scene.is_paused("a"));
 }
 
-fn nobody() -> Outcome {
-    Outcome::Failed(SinkError::new(SinkErrorKind::Unavailable, "no stream takes it"))
-}
-
-/// What a desk makes of one event that nobody takes, when this was made of it before.
-fn again(desk: &mut Desk, entry: Entry, outcome: Outcome) -> (Entry, Resolution) {
-    let (policy, mut rng) = (RetryPolicy::default(), StdRng::seed_from_u64(1));
-    let resolved = desk.resolve(
-        vec![entry],
-        vec![outcome],
-        &policy,
-        &mut rng,
-        &Progress::default(),
-    );
-    resolved.unwrap().remove(0)
-}
-
-fn entry() -> Entry {
-    let event = StoredEvent {
-        seq: 99,
-        lane: 0,
-        attempts: 0,
-        created_at: Timestamp::UNIX_EPOCH,
-        event: Event::new("t.x", "X", "thing", "key"),
+#[tokio::test(start_paused = true)]
+async fn events_die_of_an_outage_only_where_that_is_configured() {
+    let mut scene = Scene::new();
+    scene.resolve(false, vec![("a", failed(Full))]);
+    tokio::time::advance(Duration::from_secs(1_000_000)).await;
+    assert_eq!(scene.resolve(true, vec![("a", failed(Full))]), [Returned]);
+    scene.outage_max = Some(Duration::from_secs(60));
+    let resolved = scene.resolve(true, vec![("a", failed(Full))]);
+    let Resolution::Dead { failure, .. } = &resolved[0] else {
+        panic!("{resolved:?}");
     };
-    Entry::new(event, Way::default(), Some(0))
-}
-
-#[test]
-fn what_nobody_takes_is_charged_when_others_are_taken_after_it_and_nobody_waits() {
-    let mut desk = desk();
-    let (entry, first) = again(&mut desk, entry(), nobody());
-    assert_eq!(first, Resolution::Returned);
-    resolve(&mut desk, vec![Outcome::Delivered]);
-    let (_, second) = again(&mut desk, entry, nobody());
-    assert!(matches!(second, Resolution::Retry { .. }));
-    assert!(!desk.is_down());
-}
-
-#[test]
-fn a_sink_that_stops_taking_in_the_middle_of_a_batch_charges_nobody() {
-    let mut desk = desk();
-    let resolved = resolve(&mut desk, vec![Outcome::Delivered, nobody(), nobody()]);
-    assert_eq!(resolved[1..], [Resolution::Returned, Resolution::Returned]);
-    assert!(!desk.is_down(), "it is asked once more");
-    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
-    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
-    assert!(desk.is_down());
-}
-
-fn broken() -> Outcome {
-    Outcome::Failed(SinkError::new(SinkErrorKind::Unreachable, "connection reset").in_doubt())
-}
-
-/// Pauses the desk by these answers and lets it be asked again, as often as it takes to believe that the sink is up.
-fn trials(desk: &mut Desk, outcomes: &[Outcome]) {
-    for _ in 0..=TRIALS {
-        resolve(desk, outcomes.to_vec());
-        desk.checked(Ok(()), &Progress::default()).unwrap();
-    }
-}
-
-#[test]
-fn a_connection_that_breaks_again_and_again_is_no_proof_that_the_sink_is_up() {
-    let mut desk = desk();
-    trials(&mut desk, &[broken()]);
-    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
-}
-
-#[test]
-fn trials_of_which_something_was_taken_are_not_in_vain() {
-    let mut desk = desk();
-    trials(&mut desk, &[Outcome::Delivered, timeout()]);
-    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
-}
-
-#[test]
-fn what_it_took_of_the_batch_by_which_it_was_found_up_counts_too() {
-    let mut desk = desk();
-    trials(&mut desk, &[timeout()]);
-    let resolved = resolve(&mut desk, vec![Outcome::Delivered, nobody()]);
-    assert_eq!(resolved[1], Resolution::Returned);
-}
-
-#[test]
-fn a_sink_that_took_something_since_it_was_found_up_may_stop_taking() {
-    let mut desk = desk();
-    trials(&mut desk, &[timeout()]);
-    assert!(matches!(
-        resolve(&mut desk, vec![nobody()])[0],
-        Resolution::Retry { .. }
-    ));
-    resolve(&mut desk, vec![Outcome::Delivered]);
-    assert_eq!(resolve(&mut desk, vec![nobody()]), [Resolution::Returned]);
+    assert!(failure.error.contains("60 s"), "{}", failure.error);
 }

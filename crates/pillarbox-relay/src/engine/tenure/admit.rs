@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::{
     super::{
+        destinations::DestinationId,
         examine::{Examined, Objection},
-        window::Entry,
+        window::{Entry, Way},
     },
     DUE_INTERVAL, Tenure,
 };
@@ -17,8 +18,13 @@ use crate::{
     event::{Lane, Seq, StoredEvent, Unreadable},
     route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry},
-    store::{Due, Page},
+    store::{Due, DuePlace, Page},
 };
+
+/// The longest rest after a round through all due events that brought none.
+const DUE_REST_MAX: Duration = Duration::from_secs(5);
+/// Events that are due and passed over would else be asked for again at once.
+const DUE_WAIT_MIN: Duration = Duration::from_millis(20);
 
 impl Tenure<'_> {
     pub(super) fn admit_page(&mut self, page: Examined<Page>) {
@@ -32,12 +38,17 @@ impl Tenure<'_> {
             .map(|event| event.seq)
             .chain(page.unreadable.iter().map(|row| row.seq));
         let number = self.window.open_page(seqs, page.decided);
+        if page.reached > self.reached {
+            self.reached = page.reached;
+            // What was passed over in the side table may go out now.
+            self.due_at = Instant::now();
+        }
         self.context
             .progress
             .read(page.events.len() + page.unreadable.len());
         // First: where they hold their keys, nothing from behind them may go out.
         self.admit_unreadable(page.unreadable, Some(number));
-        let now = Timestamp::now();
+        let now = (self.context.options.clock)();
         for event in page.events {
             let objection = objections.remove(&event.seq);
             self.admit(event, objection, number, now);
@@ -45,7 +56,7 @@ impl Tenure<'_> {
     }
 
     fn admit(&mut self, event: StoredEvent, objection: Option<Objection>, page: u64, now: Timestamp) {
-        let Some(way) = self.context.way(&event) else {
+        let Some(way) = self.way(&event) else {
             let dead = self.no_route(&event, None);
             self.window.admit_dead(dead, Some(page));
             return;
@@ -67,14 +78,30 @@ impl Tenure<'_> {
         }
     }
 
+    /// Where an event goes. `None`: no route takes it.
+    fn way(&mut self, event: &StoredEvent) -> Option<Way> {
+        let route = self.context.routes.destination(&event.event)?;
+        let sink = *self.context.indexes.get(&route.sink)?;
+        let desk = &self.desks[sink];
+        let name = desk.sink.destination(&event.event, route.stream.as_deref());
+        Some(Way {
+            sink,
+            destination: self.destinations.number(sink, &desk.name, name),
+            stream: route.stream,
+            envelope: route.envelope,
+            after_death: route.after_death,
+        })
+    }
+
     pub(super) fn admit_due(&mut self, due: Examined<Due>) {
         let Examined {
             found: due,
             mut objections,
         } = due;
-        let brought = !due.events.is_empty();
+        let (more_after, next) = (due.more_after, due.next);
         let holding = self.admit_unreadable(due.unreadable, None);
         let mut waiting = None;
+        let mut admitted = 0;
         for due in due.events {
             let key = (due.event.lane, due.event.event.key().to_owned());
             // Behind one of its key that waits: the store brings it again, when that one has gone. And what is in the
@@ -85,7 +112,16 @@ impl Tenure<'_> {
                 continue;
             }
             let objection = objections.remove(&due.event.seq);
-            let Some(way) = self.context.way(&due.event) else {
+            let way = self.way(&due.event);
+            if due.event.seq > self.reached || way.as_ref().is_some_and(|way| self.has_scout(way.destination))
+            {
+                if !due.delayed {
+                    waiting = Some(key);
+                }
+                continue;
+            }
+            admitted += 1;
+            let Some(way) = way else {
                 let dead = self.no_route(&due.event, Some(key.1));
                 self.window.admit_dead(dead, None);
                 continue;
@@ -106,17 +142,40 @@ impl Tenure<'_> {
                     let entry = Entry::new(due.event, way, None);
                     self.admit_waiting(entry, due.delayed, error, retry_in);
                 }
-                None => self
-                    .window
-                    .admit_parked(Entry::new(due.event, way, None), due.delayed),
+                None => {
+                    // Of a paused destination one event is enough, to try it with.
+                    if self.waits_for_trial(way.destination) && !due.delayed {
+                        waiting = Some(key);
+                    }
+                    self.window
+                        .admit_parked(Entry::new(due.event, way, None), due.delayed);
+                }
             }
         }
-        // What was brought is returned until it is settled, and settling asks again.
-        let wait = due
-            .next
-            .filter(|_| !brought)
-            .map_or(DUE_INTERVAL, |next| next.min(DUE_INTERVAL));
-        self.due_at = Instant::now() + wait;
+        self.look_at_due_again(more_after, next, admitted);
+    }
+
+    /// A paused destination with an event here to try it with. Its other events stay in the side table.
+    fn has_scout(&self, destination: DestinationId) -> bool {
+        self.waits_for_trial(destination)
+            && (self.window.has_ready(destination) || self.trying.contains(&destination))
+    }
+
+    fn look_at_due_again(&mut self, more_after: Option<DuePlace>, next: Option<Duration>, admitted: usize) {
+        let now = Instant::now();
+        let long_round = self.due_after.is_some() && more_after.is_none();
+        self.due_after = more_after;
+        let wait = match more_after {
+            Some(_) => Duration::ZERO,
+            // A round of many pages that brings nothing is not worth repeating at once.
+            None if long_round => (now - self.due_round)
+                .mul_f64(4.0)
+                .clamp(DUE_INTERVAL, DUE_REST_MAX),
+            // What was brought is returned until it is settled, and settling asks again.
+            None if admitted > 0 => DUE_INTERVAL,
+            None => next.map_or(DUE_INTERVAL, |next| next.clamp(DUE_WAIT_MIN, DUE_INTERVAL)),
+        };
+        self.due_at = now + wait;
     }
 
     /// Returns the keys that these hold back, each with the seq of the one that does.

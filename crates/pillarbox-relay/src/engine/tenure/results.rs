@@ -6,44 +6,31 @@ use super::{
     super::{
         RelayError,
         lanes::{Beat, Change},
-        window::{Resolution, Settling},
+        publish::Judging,
+        window::{Entry, Resolution, Settling},
     },
     Done, End, STORE_RETRY, STORE_RETRY_MAX, Tenure,
 };
-use crate::store::{Settled, StoreError, StoreErrorKind};
+use crate::{
+    sink::{Outcome, SinkError},
+    store::{Settled, StoreError, StoreErrorKind},
+};
 
 impl Tenure<'_> {
-    pub(super) fn take_in(&mut self, done: Done) {
+    pub(super) fn apply_result(&mut self, done: Done) {
         match done {
             Done::Published {
                 desk,
                 batch,
                 outcomes,
-            } => {
-                self.publishing -= 1;
-                let desk = &mut self.desks[desk];
-                desk.in_flight -= 1;
-                let (policy, progress) = (&self.context.options.retry, &self.context.progress);
-                match desk.resolve(batch, outcomes, policy, self.rng, progress) {
-                    Ok(resolved) => {
-                        let delivered = |(_, resolution): &&(_, _)| *resolution == Resolution::Delivered;
-                        progress.delivered(resolved.iter().filter(delivered).count());
-                        self.window.complete(resolved);
-                    }
-                    Err(error) => {
-                        let sink = desk.name.to_string();
-                        self.end(End::Fatal(RelayError::Sink { sink, error }));
-                    }
-                }
-            }
+                trial,
+            } => self.apply_outcomes(desk, batch, outcomes, trial),
             Done::Checked { desk, result } => {
-                let desk = &mut self.desks[desk];
-                if let Err(error) = desk.checked(result, &self.context.progress) {
-                    let sink = desk.name.to_string();
-                    self.end(End::Fatal(RelayError::Sink { sink, error }));
-                }
+                self.in_flight[desk].check = false;
+                let checked = self.desks[desk].checked(result, &self.context.progress);
+                self.unless_misconfigured(desk, checked);
             }
-            Done::Settled { settling, result } => self.take_in_settled(settling, result),
+            Done::Settled { settling, result } => self.apply_settled(settling, result),
             Done::Due(result) => {
                 self.ledger_busy = false;
                 match result {
@@ -52,17 +39,63 @@ impl Tenure<'_> {
                     Err(error) => self.end(End::Store(error)),
                 }
             }
-            Done::Beat(result) => self.take_in_beat(result),
             Done::Swept(result) => {
                 self.sweep.done(self.context.options.sweep_interval);
-                if let Ok(missed) = result {
+                if let Some(Ok(missed)) = result {
                     self.admit_missed(missed);
+                }
+            }
+            Done::Reported { troubles, result } => {
+                self.report.done(self.report.every);
+                if result.is_ok() {
+                    *self.reported = troubles;
                 }
             }
         }
     }
 
-    fn take_in_settled(&mut self, settling: Settling, result: Result<Settled, StoreError>) {
+    fn apply_outcomes(&mut self, desk: usize, batch: Vec<Entry>, outcomes: Vec<Outcome>, trial: bool) {
+        let flight = &mut self.in_flight[desk];
+        if trial {
+            flight.trial = false;
+            for entry in &batch {
+                self.trying.remove(&entry.destination);
+            }
+        } else {
+            flight.batches -= 1;
+        }
+        let paused_before = self.destinations.paused().count();
+        let progress = &self.context.progress;
+        let mut judging = Judging {
+            destinations: self.destinations,
+            policy: &self.context.options.retry,
+            destination_outage_max: self.context.options.destination_outage_max,
+            rng: self.rng,
+            progress,
+        };
+        match self.desks[desk].resolve(batch, outcomes, trial, &mut judging) {
+            Ok(resolved) => {
+                let delivered = |(_, resolution): &&(_, _)| *resolution == Resolution::Delivered;
+                progress.delivered(resolved.iter().filter(delivered).count());
+                self.window.complete(resolved);
+            }
+            Err(error) => self.unless_misconfigured(desk, Err(error)),
+        }
+        // What waits in the side table for a destination that is up again can go out now.
+        if self.destinations.paused().count() < paused_before {
+            self.due_at = Instant::now();
+            self.due_after = None;
+        }
+    }
+
+    fn unless_misconfigured(&mut self, desk: usize, result: Result<(), SinkError>) {
+        if let Err(error) = result {
+            let sink = self.desks[desk].name.to_string();
+            self.end(End::Fatal(RelayError::Sink { sink, error }));
+        }
+    }
+
+    fn apply_settled(&mut self, settling: Settling, result: Result<Settled, StoreError>) {
         self.ledger_busy = false;
         match result {
             Ok(settled) => {
@@ -89,7 +122,7 @@ impl Tenure<'_> {
         }
     }
 
-    fn take_in_beat(&mut self, result: Result<Beat, StoreError>) {
+    pub(super) fn apply_beat(&mut self, result: Result<Beat, StoreError>) {
         let mut next = self.beat.every;
         match result {
             Ok(beat) => {

@@ -6,6 +6,7 @@ use pillarbox::lane::key_hash;
 
 use super::key::KeyId;
 use crate::{
+    engine::destinations::DestinationId,
     envelope::Envelope,
     event::{Seq, StoredEvent},
     route::AfterDeath,
@@ -17,6 +18,7 @@ use crate::{
 pub(in crate::engine) struct Way {
     /// Index of the sink.
     pub(in crate::engine) sink: usize,
+    pub(in crate::engine) destination: DestinationId,
     pub(in crate::engine) stream: Option<Arc<str>>,
     pub(in crate::engine) envelope: Envelope,
     pub(in crate::engine) after_death: AfterDeath,
@@ -28,13 +30,14 @@ pub(in crate::engine) struct Entry {
     pub(in crate::engine) event: Arc<StoredEvent>,
     /// Index of the sink it goes to.
     pub(in crate::engine) sink: usize,
+    pub(in crate::engine) destination: DestinationId,
     pub(in crate::engine) stream: Option<Arc<str>>,
     pub(in crate::engine) envelope: Envelope,
     pub(super) after_death: AfterDeath,
-    /// Nobody took it when its sink had taken so many events: whether it is to blame is not known yet.
-    pub(in crate::engine) doubted_at: Option<u64>,
-    /// The last time it got no answer, nor did the last of its batch.
+    /// The last try got no answer, and nor did any later event of its destination in that batch.
     pub(in crate::engine) unanswered: bool,
+    /// From the side table, where its producer's delay had put it: it does not hold its key.
+    pub(super) delayed: bool,
     pub(super) key: KeyId,
     /// The page it came with; `None` for one from the side table.
     pub(super) page: Option<u64>,
@@ -63,6 +66,8 @@ pub(super) struct Receipt {
     pub(super) seq: Seq,
     pub(super) key: KeyId,
     pub(super) bytes: usize,
+    /// It goes into the side table, or stays in its key's way there.
+    pub(super) joins: bool,
 }
 
 /// A settlement on its way to the store.
@@ -78,11 +83,12 @@ impl Entry {
         Self {
             event: Arc::new(event),
             sink: way.sink,
+            destination: way.destination,
             stream: way.stream,
             envelope: way.envelope,
             after_death: way.after_death,
-            doubted_at: None,
             unanswered: false,
+            delayed: false,
             key,
             page,
         }
@@ -92,12 +98,18 @@ impl Entry {
         self.page.is_none()
     }
 
-    pub(super) fn receipt(&self) -> Receipt {
+    /// It is in the side table and holds its key there: it costs nothing to have it here as well.
+    pub(super) fn is_scout(&self) -> bool {
+        self.is_parked() && !self.delayed
+    }
+
+    pub(super) fn receipt(&self, joins: bool) -> Receipt {
         Receipt {
             page: self.page,
             seq: self.event.seq,
             key: self.key,
             bytes: self.event.bytes(),
+            joins,
         }
     }
 

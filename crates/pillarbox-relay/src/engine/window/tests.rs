@@ -31,6 +31,7 @@ fn stored(seq: Seq, key: &str) -> StoredEvent {
 fn way(sink: usize) -> Way {
     Way {
         sink,
+        destination: sink,
         ..Way::default()
     }
 }
@@ -84,20 +85,20 @@ fn settle(window: &mut Window, free: &[(Lane, String)]) -> Settlement {
 fn of_one_key_only_one_event_is_in_flight() {
     let mut window = window(false);
     admit(&mut window, &["a", "a", "b", "a"]);
-    let first = window.take_batch(0, 10);
+    let first = window.take_batch([0], 10);
     assert_eq!(seqs(&first), [1, 3]);
     assert!(!window.has_ready(0));
     window.complete(all(first, Resolution::Delivered));
-    assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
+    assert_eq!(seqs(&window.take_batch([0], 10)), [2]);
 }
 
 #[test]
 fn an_ordered_sink_gets_a_keys_events_in_one_batch_and_no_second_one() {
     let mut window = window(true);
     admit(&mut window, &["a", "a", "b", "a"]);
-    let first = window.take_batch(0, 3);
+    let first = window.take_batch([0], 3);
     assert_eq!(seqs(&first), [1, 2, 4]);
-    assert_eq!(seqs(&window.take_batch(0, 3)), [3]);
+    assert_eq!(seqs(&window.take_batch([0], 3)), [3]);
     window.complete(all(first, Resolution::Delivered));
     assert!(!window.has_ready(0));
 }
@@ -106,7 +107,7 @@ fn an_ordered_sink_gets_a_keys_events_in_one_batch_and_no_second_one() {
 fn a_failing_event_holds_its_followers_and_nothing_else() {
     let mut window = window(false);
     admit(&mut window, &["a", "a", "b", "a"]);
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     let resolved = batch.into_iter().zip([retry(), Resolution::Delivered]).collect();
     window.complete(resolved);
     let settlement = settle(&mut window, &[]);
@@ -124,9 +125,9 @@ fn a_failing_event_holds_its_followers_and_nothing_else() {
 fn a_returned_event_goes_out_again_before_its_followers() {
     let mut window = window(true);
     admit(&mut window, &["a", "a", "a"]);
-    let batch = window.take_batch(0, 2);
+    let batch = window.take_batch([0], 2);
     window.complete(all(batch, Resolution::Returned));
-    assert_eq!(seqs(&window.take_batch(0, 10)), [1, 2, 3]);
+    assert_eq!(seqs(&window.take_batch([0], 10)), [1, 2, 3]);
     assert_eq!(window.unsettled(), 0);
 }
 
@@ -135,17 +136,17 @@ fn a_returned_event_goes_out_again_before_its_followers() {
 fn what_got_no_answer_goes_out_before_others_and_what_nobody_took_behind_them() {
     let mut window = window(true);
     admit(&mut window, &["a", "b", "c", "d"]);
-    let mut batch = window.take_batch(0, 2);
+    let mut batch = window.take_batch([0], 2);
     batch[0].unanswered = true;
     window.complete(all(batch, Resolution::Returned));
-    assert_eq!(seqs(&window.take_batch(0, 10)), [1, 3, 4, 2]);
+    assert_eq!(seqs(&window.take_batch([0], 10)), [1, 3, 4, 2]);
 }
 
 #[test]
 fn a_death_lets_its_key_go_on() {
     let mut window = window(false);
     admit(&mut window, &["a", "a"]);
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     window.complete(all(
         batch,
         Resolution::Dead {
@@ -153,14 +154,14 @@ fn a_death_lets_its_key_go_on() {
             failure: failure("bad"),
         },
     ));
-    assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
+    assert_eq!(seqs(&window.take_batch([0], 10)), [2]);
 }
 
 #[test]
 fn a_freed_keys_events_go_on_instead_of_into_the_side_table() {
     let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
     window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     window.complete(all(batch, Resolution::Delivered));
     let settling = window.take_settling().unwrap();
     let page = window.open_page([2].into_iter(), 2);
@@ -170,7 +171,7 @@ fn a_freed_keys_events_go_on_instead_of_into_the_side_table() {
         "the key is blocked until the store says otherwise"
     );
     window.settled(&settling, &[(lane_of("a"), "a".into())]);
-    assert_eq!(seqs(&window.take_batch(0, 10)), [2]);
+    assert_eq!(seqs(&window.take_batch([0], 10)), [2]);
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn an_event_of_the_side_table_is_taken_in_once() {
         window.admit_parked(Entry::new(stored(2, "a"), way(0), None), false);
     }
     assert_eq!(window.load().0, 2);
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     assert_eq!(seqs(&batch), [1]);
     window.complete(all(batch, retry()));
     let settlement = settle(&mut window, &[]);
@@ -198,7 +199,7 @@ fn an_old_answer_about_the_side_table_overtakes_nothing() {
     let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
     window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
     window.admit_parked(Entry::new(stored(2, "a"), way(0), None), false);
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     window.complete(all(batch, retry()));
     // Asked before the failure was written down.
     window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
@@ -226,13 +227,13 @@ fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
         1,
         &[("a", 0), ("b", 1), ("b", 0), ("c", 0), ("c", 1), ("c", 0)],
     );
-    let in_flight = window.take_batch(0, 1);
+    let in_flight = window.take_batch([0], 1);
     assert_eq!(seqs(&in_flight), [1]);
     window.close(1);
     // b is dropped whole: its first event is for the closed sink. a is in flight, c has one that may go out.
     assert_eq!(window.load().0, 4);
     assert!(!window.has_ready(1));
-    let next = window.take_batch(0, 10);
+    let next = window.take_batch([0], 10);
     assert_eq!(seqs(&next), [4]);
     window.complete(all(in_flight, Resolution::Delivered));
     window.complete(all(next, Resolution::Delivered));
@@ -247,7 +248,7 @@ fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
         &[("b", 0), ("c", 0), ("d", 1), ("d", 0), ("e", 0)],
     );
     assert_eq!(
-        seqs(&window.take_batch(0, 10)),
+        seqs(&window.take_batch([0], 10)),
         [11],
         "only what has nothing left behind"
     );
@@ -289,7 +290,7 @@ proptest! {
         while window.load().0 > 0 {
             rounds += 1;
             prop_assume!(rounds < 10_000);
-            let batch = window.take_batch(0, batch_max);
+            let batch = window.take_batch([0], batch_max);
             let mut failed: HashSet<KeyId> = HashSet::new();
             let mut resolved = Vec::new();
             for entry in batch {

@@ -34,6 +34,7 @@ impl Window {
             failure,
             retry_in,
         });
-        self.settling.receipts.push(entry.receipt());
+        self.joins(key);
+        self.settling.receipts.push(entry.receipt(true));
     }
 }

@@ -1,4 +1,7 @@
-use std::time::Instant;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use super::*;
 
@@ -59,4 +62,52 @@ async fn one_that_leaves_a_child_behind_is_not_waited_for() {
     let started = Instant::now();
     assert!(tell("(sleep 20) & exit 1", LONG).await.is_err());
     assert!(started.elapsed() < Duration::from_secs(15));
+}
+
+/// A program that starts another and waits for it, and where that one writes its number.
+fn with_a_child(folder: &Path) -> (String, PathBuf) {
+    let pid = folder.join("pid");
+    let script = format!(
+        "sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' & wait",
+        pid.display()
+    );
+    (script, pid)
+}
+
+/// Waits until the process whose number this file holds has ended. A zombie has: nobody here waits for it.
+async fn ended(pid: &Path) -> bool {
+    let pid = std::fs::read_to_string(pid).unwrap();
+    let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        match std::fs::read_to_string(&stat) {
+            Ok(stat) if !stat.contains(") Z ") => tokio::time::sleep(Duration::from_millis(10)).await,
+            _ => return true,
+        }
+    }
+    false
+}
+
+#[tokio::test]
+async fn what_it_started_is_killed_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, pid) = with_a_child(folder.path());
+    let error = tell(&script, Duration::from_secs(2)).await.unwrap_err();
+    assert!(error.contains("was killed"), "{error}");
+    assert!(ended(&pid).await, "its child survived");
+}
+
+#[tokio::test]
+async fn what_it_started_is_killed_when_the_relay_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, pid) = with_a_child(folder.path());
+    let telling = tokio::spawn(async move { tell(&script, LONG).await });
+    let start = Instant::now();
+    while !pid.exists() {
+        assert!(start.elapsed() < LONG, "it starts");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    telling.abort();
+    assert!(telling.await.is_err());
+    assert!(ended(&pid).await, "its child survived");
 }

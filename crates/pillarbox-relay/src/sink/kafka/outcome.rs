@@ -127,7 +127,7 @@ pub(super) fn missing_topic(topic: &str) -> SinkError {
 /// Not for good: somebody can grant it while the event waits.
 pub(super) fn not_granted(topic: &str) -> SinkError {
     SinkError::new(
-        Kind::Busy,
+        Kind::NotGranted,
         format!("this Kafka user may not write to {topic}. Grant it Write and Describe on the topic"),
     )
 }
@@ -227,7 +227,7 @@ mod tests {
             (Code::InvalidRecord, Kind::Refused, false),
             (Code::UnknownTopicOrPartition, Kind::MissingStream, false),
             (Code::UnknownTopic, Kind::MissingStream, false),
-            (Code::TopicAuthorizationFailed, Kind::Busy, false),
+            (Code::TopicAuthorizationFailed, Kind::NotGranted, false),
             (Code::InvalidTopic, Kind::Invalid, false),
             (Code::NotEnoughReplicas, Kind::Unavailable, false),
             (Code::NotEnoughReplicasAfterAppend, Kind::Unavailable, true),

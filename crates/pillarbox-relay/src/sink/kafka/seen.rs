@@ -35,7 +35,8 @@ pub(super) struct Seen {
 
 #[derive(Clone)]
 enum Answer {
-    There,
+    /// With so many partitions.
+    There(u32),
     Refused(SinkError, Instant),
 }
 
@@ -61,7 +62,7 @@ impl Seen {
     ) -> Result<(), Hindrance> {
         check_topic(topic).map_err(Hindrance::Topic)?;
         match self.topics().get(topic) {
-            Some(Answer::There) => return Ok(()),
+            Some(Answer::There(_)) => return Ok(()),
             Some(Answer::Refused(error, at)) if at.elapsed() < REFUSED_FOR => {
                 return Err(Hindrance::Topic(error.clone()));
             }
@@ -69,12 +70,12 @@ impl Seen {
         }
         let timeout = deadline.saturating_duration_since(Instant::now());
         let asked = topic.to_owned();
-        let error = producer
+        let (error, partitions) = producer
             .metadata(Some(topic.to_owned()), timeout, move |metadata| {
                 let found = metadata.topics().iter().find(|found| found.name() == asked);
                 match found {
-                    Some(found) => found.error().map(Code::from),
-                    None => Some(Code::UnknownTopicOrPartition),
+                    Some(found) => (found.error().map(Code::from), found.partitions().len()),
+                    None => (Some(Code::UnknownTopicOrPartition), 0),
                 }
             })
             .await
@@ -88,9 +89,20 @@ impl Seen {
             }
             // It is there; what else is the matter (no leader for now) shows when an event is sent.
             _ => {
-                self.remember(topic, Answer::There);
+                self.remember(
+                    topic,
+                    Answer::There(u32::try_from(partitions).unwrap_or(u32::MAX)),
+                );
                 Ok(())
             }
+        }
+    }
+
+    /// How many partitions the topic has, as far as is known.
+    pub(super) fn partitions(&self, topic: &str) -> Option<u32> {
+        match self.topics().get(topic) {
+            Some(Answer::There(count)) => Some(*count).filter(|count| *count > 0),
+            _ => None,
         }
     }
 

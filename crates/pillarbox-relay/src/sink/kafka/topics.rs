@@ -10,11 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use self::admin::Admin;
-use super::{
-    KafkaSink,
-    outcome::{misconfigured, missing_topic},
-    producer::Producer,
-};
+use super::{KafkaSink, outcome::misconfigured, producer::Producer};
 use crate::sink::{Comparison, SinkError, StreamState, TopicSpec};
 
 /// How long making and changing may take: a cluster has to agree on it.
@@ -35,18 +31,9 @@ struct Setting {
     own: bool,
 }
 
-/// A broker answers, and has every topic of the configuration. How they are set is only looked at by
-/// `pillarbox topics check`, which needs more rights.
-pub(super) async fn check(
-    producer: &Arc<Producer>,
-    specs: &[TopicSpec],
-    timeout: Duration,
-) -> Result<(), SinkError> {
-    let there = all(producer, timeout).await?;
-    match specs.iter().find(|spec| !there.contains_key(&spec.name)) {
-        Some(missing) => Err(missing_topic(&missing.name)),
-        None => Ok(()),
-    }
+/// A broker answers. Whether a topic is there is found out by its events: one that is missing must not stop the others.
+pub(super) async fn answers(producer: &Arc<Producer>, timeout: Duration) -> Result<(), SinkError> {
+    all(producer, timeout).await.map(drop)
 }
 
 /// Partitions and replication of every topic.

@@ -103,23 +103,27 @@ fn api_error(code: u64, status: u16, text: &str, stream: &str, outgoing: &Outgoi
                 outgoing.stream.as_deref().unwrap_or("the expected one"),
             ),
         ),
-        ErrorCode::STREAM_NOT_FOUND | ErrorCode::STREAM_MISMATCH => {
-            SinkError::new(Kind::MissingStream, format!("{says}. Run `pillarbox streams apply`"))
-        }
+        ErrorCode::STREAM_NOT_FOUND | ErrorCode::STREAM_MISMATCH => SinkError::new(
+            Kind::MissingStream,
+            format!("{says}. Run `pillarbox streams apply`"),
+        ),
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
             SinkError::new(Kind::TooLarge, format!("{says}; the payload has {bytes} bytes"))
         }
-        ErrorCode::STREAM_SEALED => SinkError::new(Kind::Refused, says),
-        // What a stream without room says: retrying helps as soon as somebody makes room.
+        // Nothing is wrong with the event: it waits until the stream is made anew, or its subject moves to another.
+        ErrorCode::STREAM_SEALED => SinkError::new(Kind::Unavailable, says),
+        // What a stream without room says.
         ErrorCode::STREAM_STORE_FAILED
         | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
         | ErrorCode::STORAGE_RESOURCES_EXCEEDED
         | ErrorCode::MEMORY_RESOURCES_EXCEEDED
-        | ErrorCode::STREAM_TOO_MANY_REQUESTS
+        | ErrorCode::STREAM_TOO_MANY_REQUESTS => {
+            SinkError::new(Kind::Full, format!("{says}. Make room in it"))
+        }
         // The same id is just being stored: the next attempt will find it there.
-        | ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => SinkError::new(Kind::Busy, says),
+        ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => SinkError::new(Kind::Unavailable, says),
         _ if status >= 500 => SinkError::new(Kind::Unavailable, says),
-        _ if status == 429 => SinkError::new(Kind::Busy, says),
+        _ if status == 429 => SinkError::new(Kind::Full, says),
         _ => SinkError::new(Kind::Refused, says),
     }
 }
@@ -226,12 +230,12 @@ mod tests {
             (404, 10059, Kind::MissingStream),
             (400, 10054, Kind::TooLarge),
             (400, 10097, Kind::TooLarge),
-            (503, 10077, Kind::Busy),
-            (400, 10047, Kind::Busy),
-            (429, 10167, Kind::Busy),
+            (503, 10077, Kind::Full),
+            (400, 10047, Kind::Full),
+            (429, 10167, Kind::Full),
             (503, 10023, Kind::Unavailable),
             (503, 10008, Kind::Unavailable),
-            (400, 10109, Kind::Refused),
+            (400, 10109, Kind::Unavailable),
             (400, 19999, Kind::Refused),
         ] {
             let payload = format!(

@@ -208,7 +208,7 @@ impl<'a> Window<'a> {
             } else if new().any(|(_, denied)| matches!(denied, Denied::Publish(to) if to == topic)) {
                 // Not for good: somebody can grant it while the event waits.
                 let error = SinkError::new(
-                    SinkErrorKind::Busy,
+                    SinkErrorKind::NotGranted,
                     format!("this NATS user may not publish to {topic}. Grant it"),
                 );
                 self.inflight.answer(index, Err(error));

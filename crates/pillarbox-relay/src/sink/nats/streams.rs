@@ -24,33 +24,14 @@ struct ApiError {
     text: String,
 }
 
-/// JetStream answers, and has every stream of the configuration. Settings that differ are only told.
-pub(super) async fn check(connection: &Connection, specs: &[StreamSpec]) -> Result<(), SinkError> {
+/// JetStream answers. Whether a stream is there is found out by its events: one that is missing must not stop the others.
+pub(super) async fn answers(connection: &Connection) -> Result<(), SinkError> {
     // Who may not ask has at least been answered: a user with no more than its topics can publish.
     if let Some(Answer(Err(error))) = ask_if_allowed(connection, "INFO", &Value::Null).await? {
         return Err(SinkError::new(
             SinkErrorKind::Unavailable,
             format!("JetStream: {} (error {})", error.text, error.code),
         ));
-    }
-    for state in compare_all(connection, specs).await? {
-        match state.state {
-            Comparison::Same => {}
-            Comparison::Missing => {
-                return Err(SinkError::new(
-                    SinkErrorKind::MissingStream,
-                    format!(
-                        "stream {} does not exist. `pillarbox streams apply` makes it",
-                        state.name
-                    ),
-                ));
-            }
-            Comparison::Differs { differences } => tracing::warn!(
-                stream = state.name,
-                differences = differences.join("; "),
-                "a stream differs from the configuration; `pillarbox streams apply` changes it"
-            ),
-        }
     }
     Ok(())
 }

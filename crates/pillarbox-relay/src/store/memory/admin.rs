@@ -129,6 +129,7 @@ impl World {
                 name: relay.name.clone(),
                 lanes: held(Some(*id)),
                 last_seen: now - relay.seen,
+                troubles: relay.troubles.clone(),
             })
             .collect();
         status

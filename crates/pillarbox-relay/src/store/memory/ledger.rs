@@ -47,7 +47,7 @@ impl World {
         }
         for delayed in &settlement.delayed {
             if self.mark(delayed.parked.seq, Status::Delayed).is_some() {
-                let wait = delayed.available_at.duration_since(jiff::Timestamp::now());
+                let wait = delayed.available_at.duration_since((self.clock)());
                 let due_at = Instant::now() + wait.try_into().unwrap_or_default();
                 self.park(&delayed.parked, Some(due_at), true);
             }

@@ -63,11 +63,13 @@ pub(super) struct RelayRow {
     pub(super) name: String,
     pub(super) seen: Instant,
     pub(super) until: Instant,
+    pub(super) troubles: Vec<String>,
 }
 
 pub(super) struct World {
     /// When the world began: places in the side table count from here.
     pub(super) epoch: Instant,
+    pub(super) clock: fn() -> Timestamp,
     pub(super) away: bool,
     last_seq: Seq,
     ids: HashSet<Uuid>,
@@ -85,6 +87,7 @@ impl Default for World {
     fn default() -> Self {
         Self {
             epoch: Instant::now(),
+            clock: Timestamp::now,
             away: false,
             last_seq: 0,
             ids: HashSet::new(),
@@ -125,7 +128,7 @@ impl World {
                 seq,
                 lane,
                 attempts: 0,
-                created_at: Timestamp::now(),
+                created_at: (self.clock)(),
                 event,
             };
             self.rows.insert(
@@ -180,7 +183,11 @@ impl World {
         let mut bytes = 0;
         for (taken, seq) in seqs.iter().enumerate() {
             let stored = &self.rows[seq].stored;
-            bytes += stored.event.payload.len();
+            let headers = stored.event.headers.iter();
+            bytes += stored.event.payload.len()
+                + headers
+                    .map(|(name, value)| name.len() + value.len())
+                    .sum::<usize>();
             if taken == limit.events || (taken > 0 && bytes > limit.bytes) {
                 return (page, taken);
             }
@@ -209,10 +216,12 @@ impl World {
         held: &[HeldLane],
     ) -> Census {
         let now = Instant::now();
+        let before = self.relays.remove(&relay);
         let row = RelayRow {
             name: name.to_owned(),
             seen: now,
             until: now + ttl,
+            troubles: before.map(|row| row.troubles).unwrap_or_default(),
         };
         self.relays.insert(relay, row);
         self.relays.retain(|_, relay| relay.until > now);

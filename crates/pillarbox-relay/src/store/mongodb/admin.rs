@@ -157,6 +157,7 @@ impl MongoStore {
                 last_seen: relay
                     .get_datetime("seen_at")
                     .map_or(Duration::ZERO, |at| since(*at, now)),
+                troubles: field::texts(relay, "troubles"),
             }
         };
         status.relays = living.iter().map(relay).collect();

@@ -30,7 +30,7 @@ use mongodb::{
 use super::{
     connection::{Collections, Connection},
     decided::Deciding,
-    document::{event, payload_bytes, seq, seq_of, timestamp, timestamps},
+    document::{event, fetched_bytes, seq, seq_of, timestamp, timestamps},
 };
 use crate::{
     event::{Lane, Seq},
@@ -159,7 +159,8 @@ impl MongoReader {
         doc! { "status": "pending", "seq": seq, "lane": { "$in": &self.lanes } }
     }
 
-    /// Reads events as far as the limits go; returns the last seq taken.
+    /// Reads events as far as the limits go; returns the last seq taken. The server sends no more than 16 MB at once, whatever the
+    /// documents' size.
     async fn read(
         &mut self,
         connection: &Connection,
@@ -185,8 +186,7 @@ impl MongoReader {
                 let (mut count, mut bytes) = (0, 0);
                 while cursor.advance(session).await? {
                     let document = cursor.current();
-                    let size = payload_bytes(document);
-                    let size = if size > limit.payload_bytes_max { 0 } else { size };
+                    let size = fetched_bytes(document, limit);
                     if count > 0 && bytes + size > limit.bytes {
                         page.more = true;
                         break;

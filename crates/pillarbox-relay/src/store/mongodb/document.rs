@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::json;
 use crate::{
     event::{Lane, Seq, StoredEvent, Unreadable},
-    store::PageLimit,
+    store::{PageLimit, limits},
 };
 
 /// The second at which seqs begin: 63 bits of them last until 2088.
@@ -57,12 +57,8 @@ pub(super) fn event(document: &RawDocument, limit: PageLimit) -> Result<StoredEv
         seq,
         lane,
         problem,
-        topic: fields.text("topic").ok(),
-        key: fields
-            .optional_text("partition_key")
-            .ok()
-            .flatten()
-            .or_else(|| fields.text("entity_id").ok()),
+        topic: fields.name("topic"),
+        key: fields.name("partition_key").or_else(|| fields.name("entity_id")),
     })
 }
 
@@ -71,6 +67,12 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
         payload_bytes_max: limit.payload_bytes_max,
         ..Limits::default()
     };
+    if let Ok(bytes) = fields.0.get_i32(TOO_LARGE) {
+        return Err(format!(
+            "the document has {bytes} bytes, more than an event can have"
+        ));
+    }
+    limits::fetched(fields.name_bytes(), fields.header_bytes())?;
     let created_at = match fields.value("created_at")? {
         Some(RawBsonRef::DateTime(at)) => time(at),
         _ => return Err("created_at is no date".to_owned()),
@@ -127,10 +129,22 @@ pub(super) fn payload_bytes(document: &RawDocument) -> usize {
     }
 }
 
+/// How many bytes a document brings into memory, as far as a page counts them.
+pub(super) fn fetched_bytes(document: &RawDocument, limit: PageLimit) -> usize {
+    let fields = Fields(document);
+    let within = |bytes, most| Some(bytes).filter(|&bytes| bytes <= most).unwrap_or(0);
+    within(payload_bytes(document), limit.payload_bytes_max)
+        + within(fields.header_bytes(), limits::headers_fetched_max())
+        + within(fields.name_bytes(), limits::names_fetched_max())
+}
+
 /// The seq of any document that has one.
 pub(super) fn seq_of(document: &RawDocument) -> Seq {
     Fields(document).seq()
 }
+
+/// Stands for a document that was not sent, with its size.
+pub(super) const TOO_LARGE: &str = "too_large";
 
 struct Fields<'a>(&'a RawDocument);
 
@@ -167,6 +181,36 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A text that is no longer than a name may be.
+    fn name(&self, name: &str) -> Option<String> {
+        let text = self.0.get_str(name).ok()?;
+        (text.len() <= Limits::default().name_bytes_max).then(|| text.to_owned())
+    }
+
+    fn name_bytes(&self) -> usize {
+        const NAMES: [&str; 8] = [
+            "topic",
+            "stream",
+            "event_type",
+            "entity_type",
+            "entity_id",
+            "partition_key",
+            "project_id",
+            "user_id",
+        ];
+        NAMES
+            .iter()
+            .filter_map(|name| self.0.get_str(name).ok())
+            .map(str::len)
+            .sum()
+    }
+
+    fn header_bytes(&self) -> usize {
+        self.0
+            .get_document("headers")
+            .map_or(0, |headers| headers.as_bytes().len())
+    }
+
     fn number(&self, name: &str) -> Result<Option<i64>, String> {
         match self.value(name)? {
             None => Ok(None),
@@ -200,13 +244,10 @@ impl<'a> Fields<'a> {
     }
 
     /// Text passes as it is; what a service wrote as a document becomes JSON.
-    fn payload(&self, limits: &Limits) -> Result<Bytes, String> {
+    fn payload(&self, allowed: &Limits) -> Result<Bytes, String> {
         let bytes = payload_bytes(self.0);
-        if bytes > limits.payload_bytes_max {
-            return Err(format!(
-                "the payload has {bytes} bytes; {} are allowed",
-                limits.payload_bytes_max
-            ));
+        if bytes > allowed.payload_bytes_max {
+            return Err(limits::payload_too_large(bytes, allowed.payload_bytes_max));
         }
         match self.0.get("payload") {
             Ok(Some(RawBsonRef::String(text))) => Ok(Bytes::copy_from_slice(text.as_bytes())),

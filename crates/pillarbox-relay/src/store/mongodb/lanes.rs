@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{connection::Connection, milliseconds};
 use crate::{
     event::Lane,
-    store::{Census, HeldLane, RelayId, StoreError},
+    store::{Census, HeldLane, RelayId, StoreError, troubles},
 };
 
 const LANES: usize = pillarbox::lane::LANES as usize;
@@ -183,6 +183,17 @@ pub(super) async fn leave(
         .await?;
     connection.run(at.relays.delete_one(doc! { "_id": me })).await?;
     Ok(())
+}
+
+pub(super) async fn report(
+    connection: &Connection,
+    relay: RelayId,
+    troubles: &[String],
+) -> Result<(), StoreError> {
+    let at = connection.collections().await?;
+    let troubles = doc! { "$set": { "troubles": troubles::kept(troubles) } };
+    let report = at.relays.update_one(doc! { "_id": relay.to_string() }, troubles);
+    connection.run(report).await.map(drop)
 }
 
 /// Lanes that nobody holds, or whose lease is over.

@@ -1,30 +1,30 @@
 //! What waits in the side table, and what of it may be tried now.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use pillarbox::lane::key_hash;
 
 use super::{
     connection::Connection,
-    document::{event, payload_bytes, seq, seq_of, timestamp, timestamps},
+    document::{TOO_LARGE, event, fetched_bytes, seq, seq_of, timestamp, timestamps},
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Due, DueEvent, HeldLane, PageLimit, StoreError},
+    store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError, limits},
 };
 
 /// Events read at once: as large as they may be, few enough for memory.
 const EVENTS_AT_ONCE: usize = 64;
+/// What a document may have beside the event.
+const REST_BYTES_MAX: usize = 64 * 1024;
 /// Of each key at least so many come along.
 const CHAIN_MIN: usize = 8;
 
 pub(super) async fn due(
     connection: &Connection,
     held: &[HeldLane],
+    after: Option<DuePlace>,
     limit: PageLimit,
 ) -> Result<Due, StoreError> {
     let mut due = Due::default();
@@ -32,36 +32,34 @@ pub(super) async fn due(
         return Ok(due);
     }
     let now = connection.now().await?;
-    let members = members(connection, held, limit, now).await?;
+    let heads = heads(connection, held, after, limit, now).await?;
+    let last = heads.last().map(|head| head.place);
+    let members = members(connection, heads, limit).await?;
     let mut rest = members.as_slice();
-    let mut bytes = 0;
+    let (mut taken, mut bytes) = (0, 0);
     'page: while !rest.is_empty() {
         let (these, others) = rest.split_at(rest.len().min(EVENTS_AT_ONCE));
         rest = others;
-        let documents = documents(connection, these).await?;
+        let documents = documents(connection, these, limit).await?;
         for member in these {
-            // Gone meanwhile: settled by whoever holds the lane now.
-            let Some(document) = documents.get(&member.seq) else {
-                continue;
-            };
-            let size = payload_bytes(document);
-            bytes += if size > limit.payload_bytes_max { 0 } else { size };
-            let taken = due.events.len() + due.unreadable.len();
+            let document = documents.get(&member.seq);
+            bytes += document.map_or(0, |document| fetched_bytes(document, limit));
             if taken > 0 && (bytes > limit.bytes || taken >= limit.events) {
                 due.next = Some(Duration::ZERO);
                 break 'page;
             }
-            match event(document, limit) {
-                Ok(event) => due.events.push(DueEvent {
+            taken += 1;
+            due.more_after = (Some(member.place) != last).then_some(member.place);
+            match document.map(|document| event(document, limit)) {
+                Some(Ok(event)) => due.events.push(DueEvent {
                     event,
                     delayed: member.delayed,
                 }),
-                Err(unreadable) => due.unreadable.push(unreadable),
+                Some(Err(unreadable)) => due.unreadable.push(unreadable),
+                // Gone meanwhile: settled by whoever holds the lane now, or deleted by hand.
+                None => {}
             }
         }
-    }
-    if due.events.len() + due.unreadable.len() >= limit.events {
-        due.next = Some(Duration::ZERO);
     }
     if due.next.is_none() {
         due.next = next(connection, held, now).await?;
@@ -91,16 +89,16 @@ pub(super) async fn blocked_keys(
 struct Member {
     seq: Seq,
     delayed: bool,
+    /// Of its head.
+    place: DuePlace,
 }
 
-/// What may be tried now, by key: the failing event whose time has come with those behind it, else one delayed event.
+/// Each failing head with those behind it, and delayed events alone.
 async fn members(
     connection: &Connection,
-    held: &[HeldLane],
+    heads: Vec<Member>,
     limit: PageLimit,
-    now: DateTime,
 ) -> Result<Vec<Member>, StoreError> {
-    let heads = heads(connection, held, limit, now).await?;
     let failing: Vec<Bson> = heads
         .iter()
         .filter(|head| !head.delayed)
@@ -114,7 +112,7 @@ async fn members(
     let mut members = Vec::new();
     for head in heads {
         match chains.remove(&head.seq) {
-            Some(chain) => members.extend(chain.into_iter().map(|seq| Member { seq, delayed: false })),
+            Some(chain) => members.extend(chain.into_iter().map(|seq| Member { seq, ..head })),
             None if head.delayed => members.push(head),
             None => {}
         }
@@ -122,51 +120,38 @@ async fn members(
     Ok(members)
 }
 
-/// One for each key, the longest due first. The index `due` finds them.
+/// What is due, the longest first: one more than a page holds, which tells that there is more. The index `due_seq` serves it.
 async fn heads(
     connection: &Connection,
     held: &[HeldLane],
+    after: Option<DuePlace>,
     limit: PageLimit,
     now: DateTime,
 ) -> Result<Vec<Member>, StoreError> {
     let at = connection.collections().await?;
-    let ready = doc! { "due_at": { "$lte": now }, "lane": { "$in": lanes(held) } };
+    let mut ready = doc! { "due_at": { "$lte": now }, "lane": { "$in": lanes(held) } };
+    if let Some(after) = after {
+        let due_at = DateTime::from_millis(after.due_at);
+        ready.insert("due_at", doc! { "$gte": due_at, "$lte": now });
+        let seen = doc! { "due_at": due_at, "_id": { "$lte": timestamp(after.seq) } };
+        ready.insert("$nor", vec![seen]);
+    }
     let ready = at
         .parked
         .find(ready)
-        .projection(doc! { "failures": 0 })
-        .sort(doc! { "due_at": 1 })
-        .limit(i64::try_from(limit.events.max(1)).unwrap_or(i64::MAX));
-    let mut first: Vec<Member> = Vec::new();
-    let mut places: BTreeMap<(i32, String), usize> = BTreeMap::new();
-    for parked in connection.all(ready).await? {
-        let (Ok(id), Ok(lane), Ok(key), Ok(state)) = (
-            parked.get_timestamp("_id"),
-            parked.get_i32("lane"),
-            parked.get_str("key"),
-            parked.get_str("state"),
-        ) else {
-            continue;
-        };
-        let member = Member {
-            seq: seq(id),
-            delayed: state == "delayed",
-        };
-        match places.get(&(lane, key.to_owned())) {
-            None => {
-                places.insert((lane, key.to_owned()), first.len());
-                first.push(member);
-            }
-            // The failing one holds the key; of delayed ones the earliest comes.
-            Some(&place) => {
-                let other = &first[place];
-                if (member.delayed, member.seq) < (other.delayed, other.seq) {
-                    first[place] = member;
-                }
-            }
-        }
-    }
-    Ok(first)
+        .projection(doc! { "due_at": 1, "state": 1 })
+        .sort(doc! { "due_at": 1, "_id": 1 })
+        .limit(i64::try_from(limit.events.max(1)).map_or(i64::MAX, |events| events.saturating_add(1)));
+    let read = |parked: &Document| {
+        let seq = seq(parked.get_timestamp("_id").ok()?);
+        let due_at = parked.get_datetime("due_at").ok()?.timestamp_millis();
+        Some(Member {
+            seq,
+            delayed: parked.get_str("state").ok()? == "delayed",
+            place: DuePlace { due_at, seq },
+        })
+    };
+    Ok(connection.all(ready).await?.iter().filter_map(read).collect())
 }
 
 /// Each head with what is behind it, up to a blocked one. The index `key` serves each of the looks.
@@ -212,11 +197,21 @@ async fn chains(
 async fn documents(
     connection: &Connection,
     members: &[Member],
+    limit: PageLimit,
 ) -> Result<HashMap<Seq, RawDocumentBuf>, StoreError> {
     let at = connection.collections().await?;
     let these = doc! { "seq": { "$in": timestamps(members.iter().map(|member| member.seq)) } };
-    let events = at.events.clone_with_type::<RawDocumentBuf>();
-    let found = connection.all(events.find(these)).await?;
+    // With room for what the relay wrote itself, such as the last error. A larger document is not sent.
+    let most = limits::row_bytes_max(limit.payload_bytes_max).saturating_add(REST_BYTES_MAX);
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let size = doc! { "$bsonSize": "$$ROOT" };
+    let instead = doc! { "seq": "$seq", "lane": "$lane", TOO_LARGE: size.clone() };
+    let sized = [
+        doc! { "$match": these },
+        doc! { "$replaceWith": { "$cond": [{ "$lte": [size, most] }, "$$ROOT", instead] } },
+    ];
+    let found = at.events.aggregate(sized).with_type::<RawDocumentBuf>();
+    let found = connection.all(found).await?;
     Ok(found
         .into_iter()
         .map(|document| (seq_of(&document), document))

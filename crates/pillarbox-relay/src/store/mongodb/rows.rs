@@ -9,8 +9,9 @@ mod claim;
 mod settle;
 
 use std::{
+    collections::HashSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,9 +25,9 @@ use mongodb::{
 use tokio::time::Instant;
 
 use self::claim::RowsReader;
-use super::{MongoStore, connection::Connection, milliseconds, schema};
+use super::{MongoStore, connection::Connection, document::timestamps, milliseconds, schema};
 use crate::{
-    event::Lane,
+    event::{Lane, Seq},
     settlement::Settlement,
     store::{
         Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
@@ -37,6 +38,8 @@ use crate::{
 const LOCK: Duration = Duration::from_secs(60);
 /// A relay that lives says so again.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
+/// Far below the size that a command may have.
+const RENEW_AT_ONCE: usize = 10_000;
 /// A MongoDB outbox whose relays claim rows.
 pub struct RowsStore {
     store: Arc<MongoStore>,
@@ -47,6 +50,9 @@ pub struct RowsStore {
 struct Shared {
     relay: Mutex<Option<RelayId>>,
     renewed_at: Mutex<Option<Instant>>,
+    /// What the readers returned and nobody settled yet. Only these locks are renewed: a claim whose update arrives after its
+    /// reader gave up is known to nobody, so it must expire.
+    claimed: Mutex<HashSet<Seq>>,
     /// Something was committed: look again at once.
     woken: AtomicBool,
 }
@@ -57,6 +63,31 @@ impl Shared {
         let relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
         relay.unwrap_or_default().to_string()
     }
+
+    fn claimed(&self) -> MutexGuard<'_, HashSet<Seq>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settled(&self, settlement: &Settlement) {
+        let parked = settlement.published_parked.iter().chain(&settlement.held);
+        let failed = settlement.failed.iter().map(|failed| failed.parked.seq);
+        let delayed = settlement.delayed.iter().map(|delayed| delayed.parked.seq);
+        let dead = settlement.dead.iter().map(|dead| dead.seq);
+        let mut claimed = self.claimed();
+        for seq in settlement
+            .published
+            .iter()
+            .copied()
+            .chain(failed)
+            .chain(delayed)
+            .chain(dead)
+        {
+            claimed.remove(&seq);
+        }
+        for parked in parked {
+            claimed.remove(&parked.seq);
+        }
+    }
 }
 
 impl RowsStore {
@@ -66,12 +97,13 @@ impl RowsStore {
             shared: Arc::new(Shared {
                 relay: Mutex::default(),
                 renewed_at: Mutex::default(),
+                claimed: Mutex::default(),
                 woken: AtomicBool::new(false),
             }),
         }
     }
 
-    /// Locks of a relay that lives last.
+    /// Locks of a relay that lives last, as long as it knows of them.
     async fn renew(&self, connection: &Connection) -> Result<(), StoreError> {
         let due = {
             let mut renewed_at = self
@@ -90,11 +122,17 @@ impl RowsStore {
         }
         let at = connection.collections().await?;
         let until = doc! { "$set": { "locked_until": { "$add": ["$$NOW", milliseconds(LOCK)] } } };
-        let renew = at
-            .events
-            .update_many(locked(&self.shared.name()), vec![until])
-            .hint(Hint::Name("locked_until".into()));
-        connection.run(renew).await.map(drop)
+        let claimed: Vec<Seq> = self.shared.claimed().iter().copied().collect();
+        for some in claimed.chunks(RENEW_AT_ONCE) {
+            let mut mine = locked(&self.shared.name());
+            mine.insert("seq", doc! { "$in": timestamps(some.iter().copied()) });
+            let renew = at
+                .events
+                .update_many(mine, vec![until.clone()])
+                .hint(Hint::Name("seq".into()));
+            connection.run(renew).await?;
+        }
+        Ok(())
     }
 }
 
@@ -161,7 +199,9 @@ impl Store for RowsStore {
     }
 
     async fn settle(&self, _held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
-        settle::settle(&self.store.connection, settlement).await
+        let settled = settle::settle(&self.store.connection, settlement).await?;
+        self.shared.settled(settlement);
+        Ok(settled)
     }
 
     /// What waits is claimed like everything else.
@@ -176,6 +216,10 @@ impl Store for RowsStore {
 
     async fn blocked_keys(&self, _lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+        self.store.report(relay, troubles).await
     }
 
     async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {

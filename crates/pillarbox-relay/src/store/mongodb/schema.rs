@@ -5,7 +5,7 @@
 //! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
 //! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
 //! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
-//! | `_relays` | the relay's id, as text | name, seen_at, expires_at |
+//! | `_relays` | the relay's id, as text | name, seen_at, expires_at, troubles: [text] |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
 //! | `_recoveries` | the driver's | seq, action, at, by, why, new_id |
 //! | `_notices` | the fingerprint | n, state, count, last_died_at, told_at, about |
@@ -21,12 +21,14 @@
 mod index;
 mod script;
 
+use std::ops::RangeInclusive;
+
 use mongodb::{
     Collection, IndexModel,
     bson::{Bson, DateTime, Document, doc},
 };
 
-use self::index::{Index, indexes};
+use self::index::{Index, indexes, retired};
 pub(super) use self::{
     index::{unique_versions, versions},
     script::{index_script, script},
@@ -37,9 +39,9 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-pub(super) const VERSION: i32 = 4;
-/// `migrate` brings it up to date: it had fewer collections.
-const UPGRADABLE: i32 = 3;
+pub(super) const VERSION: i32 = 5;
+/// `migrate` brings these up to date: they had fewer collections, and other indexes.
+const UPGRADABLE: RangeInclusive<i32> = 3..=4;
 /// Of the document that says it: the only one of its collection.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
@@ -83,11 +85,11 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
     match version(connection).await? {
-        Some(VERSION) => Ok(()),
-        Some(UPGRADABLE) => Err(StoreError::new(
+        Some(VERSION) => indexed(connection).await,
+        Some(version) if UPGRADABLE.contains(&version) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(
-                "the outbox `{table}` is at version {UPGRADABLE}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
+                "the outbox `{table}` is at version {version}, this pillarbox needs {VERSION}: run `pillarbox migrate`"
             ),
         )),
         Some(version) => Err(other_version(table, version)),
@@ -95,19 +97,35 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
+/// Without its index discovery would read all that was ever delivered, so it insists on it.
+async fn indexed(connection: &Connection) -> Result<(), StoreError> {
+    let at = connection.collections().await?;
+    let names = match connection.run(at.events.list_index_names()).await {
+        Ok(names) => names,
+        Err(error) if error.kind == StoreErrorKind::Away => return Err(error),
+        // There is no collection at all.
+        Err(_) => Vec::new(),
+    };
+    if names.iter().any(|name| name == "pending") {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        StoreErrorKind::NotMigrated,
+        format!(
+            "the collection `{}` lacks the index `pending`: it was dropped, or made again. Run `pillarbox migrate`",
+            connection.tables.name()
+        ),
+    ))
+}
+
 /// Makes the outbox. Says what it did, a line each.
 pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
     let before = version(connection).await?;
-    match before {
-        Some(VERSION) => {
-            return Ok(vec![format!(
-                "the outbox `{table}` is up to date (version {VERSION})"
-            )]);
-        }
-        Some(UPGRADABLE) | None => {}
-        Some(version) => return Err(other_version(table, version)),
+    // Of this version too: a collection that was dropped and made again by an insert lacks its indexes.
+    if let Some(version) = before.filter(|version| *version != VERSION && !UPGRADABLE.contains(version)) {
+        return Err(other_version(table, version));
     }
     let at = connection.collections().await?;
     for (name, collection) in at.all() {
@@ -115,6 +133,9 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         let models: Vec<IndexModel> = indexes(name).iter().map(Index::model).collect();
         if !models.is_empty() {
             connection.run(collection.create_indexes(models)).await?;
+        }
+        for index in retired(name) {
+            drop_index(connection, collection, index).await?;
         }
     }
     let lanes: Vec<Document> = (0..pillarbox::lane::LANES)
@@ -138,6 +159,11 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .update_one(doc! { "_id": "schema_version" }, version)
         .upsert(true);
     connection.run(make).await?;
+    if before == Some(VERSION) {
+        return Ok(vec![format!(
+            "the outbox `{table}` is up to date (version {VERSION})"
+        )]);
+    }
     if let Some(before) = before {
         return Ok(vec![format!(
             "the outbox `{table}` was at version {before} and is at version {VERSION} now"
@@ -173,6 +199,19 @@ async fn make(
         connection.run(database.run_command(command)).await?;
     }
     Ok(())
+}
+
+async fn drop_index(
+    connection: &Connection,
+    collection: &Collection<Document>,
+    index: &str,
+) -> Result<(), StoreError> {
+    const NOT_THERE: i32 = 27;
+    connection.counted(1);
+    match collection.drop_index(index).await {
+        Err(error) if code(&error) != Some(NOT_THERE) => Err(connection.error(&error)),
+        _ => Ok(()),
+    }
 }
 
 async fn version(connection: &Connection) -> Result<Option<i32>, StoreError> {

@@ -1,10 +1,10 @@
 -- How the outbox stands. Pending events are counted from the lowest low mark on by the primary key, so it costs what is
--- unsettled; the side table and the dead letters are small. Locks nothing. A time that is infinite has no age: something
+-- unsettled (from the first on where the low marks mean nothing any more); the side table and the dead letters are small. Locks nothing. A time that is infinite has no age: something
 -- else wrote it.
 with pending as (
     select count(*) as n, min(e.created_at) filter (where isfinite(e.created_at)) as oldest
     from {events} e
-    where e.seq > (select min(low_mark) from {events_leases})
+    where e.seq > {lowest_mark}
       and e.status = 'pending'
 ),
 parked as (

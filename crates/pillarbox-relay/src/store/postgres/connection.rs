@@ -15,7 +15,7 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow},
 };
 
-use super::error::explain;
+use super::{error::explain, row::complete};
 use crate::{
     connect::DatabaseOptions,
     store::{StoreError, StoreErrorKind},
@@ -44,7 +44,7 @@ pub(super) struct Connection {
 pub(super) type Sql = Arc<str>;
 
 pub(super) fn statement(tables: &Tables, sql: &str) -> Sql {
-    tables.render(sql).into()
+    tables.render(&complete(sql)).into()
 }
 
 impl Connection {

@@ -3,7 +3,7 @@
 -- $1 to $8: the filter  $9 count
 select d.seq, e.lane, d.key
 from {dead} d
-left join {events} e on e.seq = d.seq
+left join {events} e on e.seq = d.seq and e.id = d.id
 where d.state = 'open' and {filter}
 order by d.seq
 limit $9

@@ -5,7 +5,10 @@
 //! was settled since, and a transaction that commits late is found when it does. Where there is more than a page, the
 //! pages go on by seq under the new snapshot, and the reader follows from there when they are through.
 //!
-//! xids live in memory only. A new reader starts at the low mark of its lanes and pages by seq and status.
+//! A cursor lives in memory only. A new reader starts at the low mark of its lanes and pages by seq and status.
+//!
+//! An event that is committed where everything was taken for decided shows that an assumption does not hold: the reader lowers the
+//! marks and ends. See [`assumptions`](super::assumptions).
 
 mod found;
 
@@ -17,17 +20,21 @@ use sqlx::Row;
 
 use self::found::Found;
 use super::{
+    assumptions::Assumptions,
     connection::{Connection, Sql, arguments, statement},
     marks::{Mark, Marks},
+    seen::Seen,
     snapshot::Snapshot,
 };
 use crate::{
     event::Seq,
-    store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind},
+    store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind, limits},
 };
 
 /// Rows found by txid at once, at least; beyond that they are read by seq.
 const SCAN_ROWS_MIN: usize = 2_000;
+/// Seqs that one page steps over at most: a statement that reads a long table of settled events must end in time.
+const PAGE_SPAN: Seq = 500_000;
 
 pub(super) struct Statements {
     page: Sql,
@@ -35,6 +42,8 @@ pub(super) struct Statements {
     follow: Sql,
     mark: Sql,
     late: Sql,
+    below: Sql,
+    next: Sql,
 }
 
 impl Statements {
@@ -45,6 +54,8 @@ impl Statements {
             follow: statement(tables, include_str!("discover_follow.sql")),
             mark: statement(tables, include_str!("discover_mark.sql")),
             late: statement(tables, include_str!("discover_late.sql")),
+            below: statement(tables, include_str!("discover_below.sql")),
+            next: statement(tables, include_str!("discover_next.sql")),
         }
     }
 }
@@ -52,6 +63,9 @@ impl Statements {
 pub(super) struct SnapshotReader {
     connection: Arc<Connection>,
     statements: Arc<Statements>,
+    assumptions: Arc<Assumptions>,
+    seen: Arc<Seen>,
+    held: Vec<HeldLane>,
     /// A bit for each lane: to look one up costs a row the same for one lane and for all. (An array of 256 is searched
     /// from its start for every row, which took a twentieth of the server's time in a drain.)
     lanes: Option<[u8; 32]>,
@@ -65,7 +79,7 @@ pub(super) struct SnapshotReader {
     server_start: Option<i64>,
     /// The last seq that anybody has taken, as far as was seen.
     last_taken: Seq,
-    /// The next payload is a large one: the page that begins with it is read by size.
+    /// The next event is a large one: the page that begins with it is read by size.
     large_next: bool,
 }
 
@@ -86,7 +100,13 @@ struct Paging {
 }
 
 impl SnapshotReader {
-    pub(super) fn new(connection: Arc<Connection>, statements: Arc<Statements>, lanes: &[HeldLane]) -> Self {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        statements: Arc<Statements>,
+        assumptions: Arc<Assumptions>,
+        seen: Arc<Seen>,
+        lanes: &[HeldLane],
+    ) -> Self {
         let mut low_marks = [0; 256];
         for held in lanes {
             low_marks[usize::from(held.lane)] = held.low_mark;
@@ -94,6 +114,9 @@ impl SnapshotReader {
         Self {
             connection,
             statements,
+            assumptions,
+            seen,
+            held: lanes.to_vec(),
             low_marks,
             lanes: (!lanes.is_empty()).then(|| lane_bits(lanes)),
             state: State::Opening,
@@ -107,7 +130,10 @@ impl SnapshotReader {
 
     async fn open(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         self.take_mark().await?;
-        let found = self.read_page(None, None, self.decided, limit).await?;
+        let up_to = self.page_end(self.decided);
+        let found = self.read_page(None, None, self.decided, up_to, limit).await?;
+        // After the page: what its snapshot saw is looked at.
+        self.look_below().await?;
         let Some(snapshot) = found.snapshot.clone() else {
             return Err(unusable("a page came without its snapshot"));
         };
@@ -117,14 +143,54 @@ impl SnapshotReader {
             since: None,
             after: self.decided,
         };
-        Ok(self.turn_page(paging, found, limit))
+        self.turn_page(paging, found, up_to, limit).await
     }
 
     async fn page(&mut self, paging: Paging, limit: PageLimit) -> Result<Page, StoreError> {
+        let up_to = self.page_end(paging.after);
+        let (snapshot, since) = (Some(&paging.snapshot), paging.since.as_ref());
         let found = self
-            .read_page(Some(&paging.snapshot), paging.since.as_ref(), paging.after, limit)
+            .read_page(snapshot, since, paging.after, up_to, limit)
             .await?;
-        Ok(self.turn_page(paging, found, limit))
+        if since.is_some() {
+            self.none_below(found.lowest).await?;
+        }
+        self.turn_page(paging, found, up_to, limit).await
+    }
+
+    /// Up to where a page after this seq reads. Beyond the last seq that is known there is little.
+    fn page_end(&self, after: Seq) -> Seq {
+        match after.saturating_add(PAGE_SPAN) {
+            end if end < self.last_taken => end,
+            _ => Seq::MAX,
+        }
+    }
+
+    /// What was committed since the last snapshot lies above everything that was decided in it.
+    async fn none_below(&self, found: Option<Seq>) -> Result<(), StoreError> {
+        match found {
+            Some(seq) => Err(self.assumptions.lower(&self.connection, &self.held, seq).await),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for what was committed while nobody read.
+    async fn look_below(&self) -> Result<(), StoreError> {
+        let highest = self.low_marks.iter().copied().max().unwrap_or(0);
+        if highest == 0 {
+            return Ok(());
+        }
+        let mut marks = vec![-1; 256];
+        for held in &self.held {
+            marks[usize::from(held.lane)] = held.low_mark;
+        }
+        let rows = self
+            .connection
+            .rows(&self.statements.below, arguments!(marks, highest)?)
+            .await?;
+        let below = rows.first().map(|row| row.try_get(0)).transpose();
+        self.none_below(below.map_err(|e| self.connection.explain(e))?)
+            .await
     }
 
     async fn follow(&mut self, since: Snapshot, limit: PageLimit) -> Result<Page, StoreError> {
@@ -142,7 +208,8 @@ impl SnapshotReader {
             limit.bytes as i64,
         )?;
         let rows = self.connection.rows(&self.statements.follow, arguments).await?;
-        let found = self.found(rows, limit, limit.payload_bytes_max)?;
+        let found = self.found(rows, limit, None)?;
+        self.none_below(found.lowest).await?;
         let Some(snapshot) = found.snapshot.clone() else {
             return Err(unusable("an answer came without its snapshot"));
         };
@@ -173,24 +240,48 @@ impl SnapshotReader {
     }
 
     /// Takes a page of a paging snapshot and says what comes next.
-    fn turn_page(&mut self, mut paging: Paging, found: Found, limit: PageLimit) -> Page {
-        // A page can be short because the next payload would not have fitted: only one with room left is the last.
-        let room = !found.cut && found.payload_bytes.saturating_add(limit.payload_bytes_max) <= limit.bytes;
+    async fn turn_page(
+        &mut self,
+        mut paging: Paging,
+        found: Found,
+        up_to: Seq,
+        limit: PageLimit,
+    ) -> Result<Page, StoreError> {
+        // A page can be short because the next event would not have fitted: only one with room left is the last.
+        let next = limits::row_bytes_max(limit.payload_bytes_max);
+        let room = !found.cut && found.bytes.saturating_add(next) <= limit.bytes;
         if found.rows == 0 || (found.rows < limit.events && room) {
-            self.through(paging.snapshot, paging.decided);
-            // The snapshot is as old as its first page: what was committed since can be read at once.
-            return self.answer(found.page, true);
+            let Some(next) = self.behind(up_to).await? else {
+                self.through(paging.snapshot, paging.decided);
+                // The snapshot is as old as its first page: what was committed since can be read at once.
+                return Ok(self.answer(found.page, true));
+            };
+            paging.after = next - 1;
+        } else {
+            paging.after = found.last_seq.unwrap_or(paging.after);
         }
-        paging.after = found.last_seq.unwrap_or(paging.after);
         self.delivered(&paging);
         self.state = State::Paging(paging);
-        self.answer(found.page, true)
+        Ok(self.answer(found.page, true))
+    }
+
+    /// The first seq behind the end of a page that did not read to the end of the table.
+    async fn behind(&self, up_to: Seq) -> Result<Option<Seq>, StoreError> {
+        if up_to == Seq::MAX {
+            return Ok(None);
+        }
+        let row = self
+            .connection
+            .row(&self.statements.next, arguments!(up_to)?)
+            .await?;
+        row.try_get(0).map_err(|e| self.connection.explain(e))
     }
 
     /// Every event visible in the snapshot has been returned.
     fn through(&mut self, snapshot: Snapshot, decided: Option<Seq>) {
         self.decided = self.decided.max(decided.unwrap_or(0));
         self.marks.drop_up_to(&snapshot);
+        self.seen.read(&self.held, snapshot.xmin);
         self.state = State::Following { since: snapshot };
     }
 
@@ -224,9 +315,18 @@ impl SnapshotReader {
             since.in_progress_texts(),
             &snapshot.text,
             self.lanes.as_ref().map(<[u8; 32]>::as_slice),
+            since.xmax.to_string(),
+            started_later,
         )?;
         let row = self.connection.row(&self.statements.late, arguments).await?;
-        let late: Option<Seq> = row.try_get(0).map_err(|e| self.connection.explain(e))?;
+        let read = || {
+            Ok((
+                row.try_get::<Option<Seq>, _>(0)?,
+                row.try_get::<Option<Seq>, _>(1)?,
+            ))
+        };
+        let (late, below) = read().map_err(|e| self.connection.explain(e))?;
+        self.none_below(below).await?;
         Ok(late.map_or(started_later, |seq| started_later.min(seq - 1)))
     }
 
@@ -235,18 +335,19 @@ impl SnapshotReader {
         snapshot: Option<&Snapshot>,
         since: Option<&Snapshot>,
         after: Seq,
+        up_to: Seq,
         limit: PageLimit,
     ) -> Result<Found, StoreError> {
-        // As many payloads of this size as the page has events fit into it.
+        // As many events of this size as the page has events fit into it.
         let small = limit.payload_bytes_max.min(limit.bytes / limit.events);
         let lanes = self.lanes;
         let lanes = lanes.as_ref().map(<[u8; 32]>::as_slice);
         let (snapshot, since) = (snapshot.map(|s| &s.text), since.map(|s| &s.text));
         let events = limit.events as i64;
         if !std::mem::take(&mut self.large_next) {
-            let arguments = arguments!(snapshot, since, after, lanes, events, small as i64)?;
+            let arguments = arguments!(snapshot, since, after, lanes, events, small as i64, up_to)?;
             let rows = self.connection.rows(&self.statements.small, arguments).await?;
-            let found = self.found(rows, limit, small)?;
+            let found = self.found(rows, limit, Some(small))?;
             self.large_next = found.cut;
             if !found.cut || found.rows > 0 {
                 return Ok(found);
@@ -261,9 +362,10 @@ impl SnapshotReader {
             events,
             limit.payload_bytes_max as i64,
             limit.bytes as i64,
+            up_to,
         )?;
         let rows = self.connection.rows(&self.statements.page, arguments).await?;
-        self.found(rows, limit, limit.payload_bytes_max)
+        self.found(rows, limit, None)
     }
 
     async fn take_mark(&mut self) -> Result<(), StoreError> {

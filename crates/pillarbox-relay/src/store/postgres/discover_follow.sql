@@ -22,24 +22,26 @@ head as materialized (
            greatest(count(*) filter (where late), count(*) filter (where not late)) >= $5 as truncated
     from fresh
 ),
-page as (
-    select f.*,
-           row_number() over w as n,
-           sum(case when octet_length(f.payload) <= $6 then octet_length(f.payload) else 0 end) over w as running
-    from fresh f
-    window w as (order by f.seq rows unbounded preceding)
-    order by f.seq
+sized as (
+    select e.*,
+           {sizes}
+    from fresh e
+    order by e.seq
     limit $4
+),
+page as (
+    select z.*,
+           row_number() over w as n,
+           sum({fetched z $6}) over w as running
+    from sized z
+    window w as (order by z.seq rows unbounded preceding)
 )
 select case when p.n is null or p.n = 1 then s.snapshot::text end,
        pg_postmaster_start_time(),
        (select case when is_called then last_value else 0 end from {events_seq}),
        h.total,
        h.truncated,
-       p.seq, p.lane, p.id, p.topic, p.stream, p.event_type, p.schema_version, p.aggregate_type, p.aggregate_id,
-       p.aggregate_version, p.partition_key, case when octet_length(p.payload) <= $6 then p.payload end,
-       octet_length(p.payload), p.headers, p.project_id, p.user_id, p.created_at, p.available_at, p.attempts,
-       p.max_attempts, p.base_delay_ms, p.max_delay_ms, p.backoff_multiplier
+       {columns $6}
 from seen s
 cross join head h
 left join page p on not h.truncated and (p.n = 1 or p.running <= $7)

@@ -1,6 +1,9 @@
 //! Lanes: who publishes what, by the database's clock.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use pillarbox::table::Tables;
 use sqlx::Row;
@@ -8,10 +11,11 @@ use sqlx::Row;
 use super::{
     connection::{Connection, Sql, arguments, statement},
     lanes_and_epochs, microseconds,
+    seen::Seen,
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Census, HeldLane, RelayId, StoreError},
+    store::{Census, HeldLane, RelayId, StoreError, troubles},
 };
 
 pub(super) struct Statements {
@@ -19,6 +23,9 @@ pub(super) struct Statements {
     take: Sql,
     release: Sql,
     leave: Sql,
+    report: Sql,
+    /// The start of the server that answered the last heartbeat.
+    server_start: Mutex<Option<i64>>,
 }
 
 impl Statements {
@@ -28,20 +35,39 @@ impl Statements {
             take: statement(tables, include_str!("lanes_take.sql")),
             release: statement(tables, include_str!("lanes_release.sql")),
             leave: statement(tables, include_str!("lanes_leave.sql")),
+            report: statement(tables, include_str!("lanes_report.sql")),
+            server_start: Mutex::default(),
         }
     }
 
     pub(super) async fn heartbeat(
         &self,
         connection: &Connection,
+        seen: &Seen,
         relay: RelayId,
         name: &str,
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
         let (lanes, epochs) = lanes_and_epochs(held);
-        let arguments = arguments!(relay, name, microseconds(ttl), lanes, epochs, low_marks(held))?;
+        let server = self.server_start();
+        let arguments = arguments!(
+            relay,
+            name,
+            microseconds(ttl),
+            lanes,
+            epochs,
+            low_marks(held),
+            seen.of(held),
+            server,
+        )?;
         let row = connection.row(&self.heartbeat, arguments).await?;
+        let started: i64 = row.try_get(3).map_err(|e| connection.explain(e))?;
+        if server.is_some_and(|before| before != started) {
+            // Nothing was renewed. The lanes are taken again, with the low marks that this server knows.
+            self.release(connection, seen, relay, held).await?;
+        }
+        *self.server_start.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         let read = || -> Result<Census, sqlx::Error> {
             let mut held: Vec<Lane> = row
                 .try_get::<Vec<i16>, _>(0)?
@@ -85,16 +111,32 @@ impl Statements {
     pub(super) async fn release(
         &self,
         connection: &Connection,
+        seen: &Seen,
         relay: RelayId,
         held: &[HeldLane],
     ) -> Result<(), StoreError> {
         let (lanes, epochs) = lanes_and_epochs(held);
-        let arguments = arguments!(relay, lanes, epochs, low_marks(held))?;
+        let (marks, seen, server) = (low_marks(held), seen.of(held), self.server_start());
+        let arguments = arguments!(relay, lanes, epochs, marks, seen, server)?;
         connection.rows(&self.release, arguments).await.map(drop)
+    }
+
+    fn server_start(&self) -> Option<i64> {
+        *self.server_start.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn leave(&self, connection: &Connection, relay: RelayId) -> Result<(), StoreError> {
         connection.rows(&self.leave, arguments!(relay)?).await.map(drop)
+    }
+
+    pub(super) async fn report(
+        &self,
+        connection: &Connection,
+        relay: RelayId,
+        troubles: &[String],
+    ) -> Result<(), StoreError> {
+        let arguments = arguments!(relay, troubles::to_json(troubles))?;
+        connection.rows(&self.report, arguments).await.map(drop)
     }
 }
 

@@ -1,6 +1,7 @@
 -- The relay lives, its lanes are renewed as far as they are still its own, and who else lives is counted. Primary keys
 -- serve it. Locks the lanes in their order; whoever clears away dead relays never waits for one.
--- $1 relay  $2 name  $3 ttl in microseconds  $4 lanes  $5 epochs  $6 low marks
+-- A low mark counts on the server it was found on only: one that crashed or was replaced since may have lost what it was found by.
+-- $1 relay  $2 name  $3 ttl in microseconds  $4 lanes  $5 epochs  $6 low marks  $7 xids read whole  $8 the server's start or null
 with me as (
     insert into {events_relays} (id, name, expires_at)
     values ($1, $2, now() + $3 * interval '1 microsecond')
@@ -13,24 +14,27 @@ gone as (
                  for update skip locked)
 ),
 mine as materialized (
-    select l.lane, h.low_mark
+    select l.lane, h.low_mark, h.seen_xid
     from {events_lanes} l
-    join unnest($4::smallint[], $5::bigint[], $6::bigint[]) h (lane, epoch, low_mark)
+    join unnest($4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[]) h (lane, epoch, low_mark, seen_xid)
       on h.lane = l.lane and h.epoch = l.epoch
     where l.owner = $1
+      and coalesce($8::bigint, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint) = (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
     order by l.lane
     for share of l
 ),
 renewed as (
     update {events_leases} s
     set lease_until = now() + $3 * interval '1 microsecond',
-        low_mark = greatest(s.low_mark, mine.low_mark)
+        low_mark = greatest(s.low_mark, mine.low_mark),
+        seen_xid = greatest(s.seen_xid, mine.seen_xid)
     from mine
     where s.lane = mine.lane
     returning s.lane
 )
 select (select coalesce(array_agg(lane), '{}') from renewed),
        count(*) filter (where id <> $1),
-       count(*) filter (where id < $1)
+       count(*) filter (where id < $1),
+       (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
 from {events_relays}
 where expires_at > now()

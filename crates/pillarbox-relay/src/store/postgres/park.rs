@@ -11,11 +11,14 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Due, DueEvent, HeldLane, PageLimit, StoreError},
+    store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError},
 };
 
 /// Where the columns of the event begin in the statement's rows.
-const EVENT_COLUMNS: usize = 5;
+const EVENT_COLUMNS: usize = 8;
+
+/// Before everything that is due: due times are later than 1970.
+const FIRST_PLACE: DuePlace = DuePlace { due_at: 0, seq: 0 };
 
 pub(super) struct Statements {
     due: Sql,
@@ -34,13 +37,17 @@ impl Statements {
         &self,
         connection: &Connection,
         held: &[HeldLane],
+        after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
+        let after = after.unwrap_or(FIRST_PLACE);
         let arguments = arguments!(
             lanes(held),
             limit.events.max(1) as i64,
             limit.payload_bytes_max as i64,
             limit.bytes as i64,
+            after.due_at,
+            after.seq,
         )?;
         let mut rows = connection.rows(&self.due, arguments).await?;
         // By the place in the answer; SQL does not promise to keep it.
@@ -69,25 +76,35 @@ fn read(rows: &[PgRow], limit: PageLimit) -> Result<Due, sqlx::Error> {
         ..Limits::default()
     };
     let mut due = Due::default();
-    let mut waiting = 0;
+    let (mut taken, mut waiting) = (0, 0);
     for row in rows {
         due.next = row
             .try_get::<Option<i64>, _>(0)?
             .map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0)));
         waiting = row.try_get::<i64, _>(2)?;
+        if row.try_get::<Option<i64>, _>(1)?.is_none() {
+            continue;
+        }
+        taken += 1;
+        due.more_after = match row.try_get(3)? {
+            true => Some(DuePlace {
+                due_at: row.try_get(4)?,
+                seq: row.try_get(5)?,
+            }),
+            false => None,
+        };
         if row.try_get::<Option<Seq>, _>(EVENT_COLUMNS)?.is_none() {
             continue;
         }
         match row::event(row, EVENT_COLUMNS, &limits) {
             Ok(event) => due.events.push(DueEvent {
                 event,
-                delayed: row.try_get::<Option<bool>, _>(3)?.unwrap_or(false),
+                delayed: row.try_get(6)?,
             }),
             Err(unreadable) => due.unreadable.push(unreadable),
         }
     }
-    let returned = due.events.len() + due.unreadable.len();
-    if returned >= limit.events.max(1) || (returned as i64) < waiting {
+    if taken < waiting {
         due.next = Some(Duration::ZERO);
     }
     Ok(due)

@@ -8,13 +8,35 @@ use uuid::Uuid;
 
 use crate::{
     event::{StoredEvent, Unreadable},
-    store::headers,
+    store::{headers, limits},
 };
+
+/// Puts the columns of an event and their sizes into a statement: `{sizes}` of `e`, `{fetched z $6}` as what is fetched of a
+/// row of `z`, and `{columns $6}` of `p`, where a payload of up to `$6` bytes is fetched; `{lowest_mark}` as far as the low marks
+/// can be believed.
+pub fn complete(sql: &str) -> String {
+    let mut sql = sql
+        .replace("{sizes}", include_str!("row_sizes.sql"))
+        .replace("{lowest_mark}", include_str!("lowest_mark.sql"));
+    for number in 1..=9 {
+        let columns = format!("{{columns ${number}}}");
+        let fetched = format!("{{fetched z ${number}}}");
+        let payload_max = format!("${number}");
+        let fill = |text: &str| text.replace("{payload_max}", &payload_max).replace("{of}", "z");
+        sql = sql
+            .replace(&columns, &fill(include_str!("row_columns.sql")))
+            .replace(&fetched, &fill(include_str!("row_fetched.sql")));
+    }
+    sql.replace("{headers_max}", &limits::headers_fetched_max().to_string())
+        .replace("{names_max}", &limits::names_fetched_max().to_string())
+        .replace("{name_max}", &Limits::default().name_bytes_max.to_string())
+}
 
 /// Reads the columns of an event, the first of which (`seq`) is at `first`. Statements list them in this order:
 /// seq, lane, id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-/// partition_key, payload (null when over the limit), its size, headers, project_id, user_id, created_at, available_at,
-/// attempts, max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier.
+/// partition_key, payload (null when over the limit), its size, headers (likewise), project_id, user_id, created_at,
+/// available_at, attempts, max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier, the headers' size, the size of all
+/// texts (which are null when that is over the limit).
 pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<StoredEvent, Unreadable> {
     let columns = Columns { row, first };
     let seq = columns.integer::<8>(0).unwrap_or_default();
@@ -38,18 +60,30 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
         })
 }
 
-/// The size of the payload, which may not have been fetched.
-pub(super) fn payload_size(row: &PgRow, first: usize) -> usize {
-    let size = Columns { row, first }.integer::<4>(12);
-    size.and_then(|size| usize::try_from(size).ok())
-        .unwrap_or_default()
+/// The size of the payload, which may not have been fetched; of the whole event where the statement is `discover_small.sql`.
+pub(super) fn size(row: &PgRow, first: usize) -> usize {
+    Columns { row, first }.size(12)
+}
+
+/// As much as was fetched of a row with these limits.
+pub(super) fn fetched(row: &PgRow, first: usize, payload_bytes_max: usize) -> usize {
+    let columns = Columns { row, first };
+    let within = |column, most| {
+        Some(columns.size(column))
+            .filter(|&size| size <= most)
+            .unwrap_or(0)
+    };
+    within(12, payload_bytes_max)
+        + within(23, limits::headers_fetched_max())
+        + within(24, limits::names_fetched_max())
 }
 
 fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp), String> {
-    let size = columns.integer::<4>(12).unwrap_or_default();
+    let size = |column| columns.size(column);
+    limits::fetched(size(24), size(23))?;
     let payload = columns
         .bytes(11)
-        .ok_or_else(|| format!("payload of {size} bytes, {} allowed", limits.payload_bytes_max))?;
+        .ok_or_else(|| limits::payload_too_large(size(12), limits.payload_bytes_max))?;
     let id = columns
         .bytes(2)
         .and_then(|bytes| Uuid::from_slice(bytes).ok())
@@ -119,6 +153,13 @@ impl<'r> Columns<'r> {
                 .iter()
                 .fold(sign, |number, &byte| (number << 8) | i64::from(byte)),
         )
+    }
+
+    /// A size of four bytes, or of eight where it was added up.
+    fn size(&self, column: usize) -> usize {
+        let size = self.integer::<4>(column).or_else(|| self.integer::<8>(column));
+        size.and_then(|size| usize::try_from(size).ok())
+            .unwrap_or_default()
     }
 
     fn text(&self, column: usize) -> Result<Option<String>, String> {

@@ -6,6 +6,7 @@ use pillarbox::table::Tables;
 use sqlx::{Postgres, Row, Transaction};
 
 use super::{
+    assumptions::Assumptions,
     connection::{Connection, arguments, statement},
     enqueue,
     error::missing,
@@ -13,9 +14,9 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What this build reads and writes.
-const VERSION: i32 = 4;
+const VERSION: i32 = 5;
 /// What the migration brings up to date.
-const UPGRADABLE: RangeInclusive<i32> = 2..=3;
+const UPGRADABLE: RangeInclusive<i32> = 2..=4;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {
@@ -26,14 +27,16 @@ pub(super) fn sql(tables: &Tables) -> String {
     )
 }
 
-/// The tables, then the functions.
+/// The tables, then the functions and triggers.
 fn script(tables: &Tables) -> String {
     tables.render(include_str!("schema.sql")) + "\n" + &functions(tables)
 }
 
 /// Makes them, or replaces them.
 fn functions(tables: &Tables) -> String {
-    tables.render(include_str!("schema_pressure.sql")) + "\n" + &enqueue::sql(tables)
+    let guards = tables.render(include_str!("schema_guards.sql"));
+    let pressure = tables.render(include_str!("schema_pressure.sql"));
+    guards + "\n" + &pressure + "\n" + &enqueue::sql(tables)
 }
 
 /// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
@@ -163,9 +166,9 @@ async fn function(
     .await
 }
 
-/// Is the outbox there, of this version, and in the cluster it was made in? After a restore elsewhere its xids are
-/// rebased.
-pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
+/// Is the outbox there, of this version, in the cluster it was made in, and as discovery assumes it? After a restore elsewhere
+/// its xids are rebased.
+pub(super) async fn check(connection: &Connection, assumptions: &Assumptions) -> Result<(), StoreError> {
     let mut tx = connection.begin().await?;
     let (has_events, has_meta) = state(connection, &mut tx).await?;
     if !has_events || !has_meta {
@@ -178,7 +181,12 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
         let rebase = connection.tables().render(include_str!("schema_rebase.sql"));
         connection.script_in(&mut tx, rebase).await?;
     }
+    assumptions.check(connection, &mut tx).await?;
     connection.commit(tx).await
+}
+
+pub(super) fn is_current(version: i32) -> bool {
+    version == VERSION
 }
 
 /// One migration at a time in this database, for this outbox.

@@ -1,4 +1,4 @@
--- The outbox, version 4. Every statement can be run again and then changes nothing; over versions 2 and 3 it brings those
+-- The outbox, version 5. Every statement can be run again and then changes nothing; over versions 2 to 4 it brings those
 -- up to date.
 --
 -- An application's role needs: insert and select on {events}, select on {events_asleep}, {events_pressure} and the sequence
@@ -65,7 +65,9 @@ with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_i
       autovacuum_analyze_scale_factor = 0.1);
 
 -- No index may mention a column that settling changes, not even in a predicate: updates would not be HOT any more.
-create index if not exists {index_txid} on {events} (txid);
+-- With seq, so that "did a transaction since then write below this seq?" is answered by the index alone. In an outbox of an
+-- earlier version it is on txid only, which serves the same questions by reading the rows.
+create index if not exists {index_txid} on {events} (txid, seq);
 
 -- Failing and held events, and delayed ones: the few that wait. due_at is set for a key's failing head and for delayed
 -- events, and null for what is held behind a head. A blocked one is dead, and its key waits until somebody replays or
@@ -100,6 +102,9 @@ create table if not exists {events_leases} (
     lease_until  timestamptz not null default '-infinity',
     low_mark     bigint not null default 0
 ) with (fillfactor = 25);
+-- Every transaction below this xid was read when the low mark was written: what a later one wrote at or below the low mark
+-- shows that an assumption behind it is broken. 0: not known.
+alter table {events_leases} add column if not exists seen_xid bigint not null default 0;
 insert into {events_lanes} (lane) select n from generate_series(0, 255) n on conflict do nothing;
 insert into {events_leases} (lane) select n from generate_series(0, 255) n on conflict do nothing;
 
@@ -110,6 +115,8 @@ create table if not exists {events_relays} (
     seen_at     timestamptz not null default now(),
     expires_at  timestamptz not null
 ) with (fillfactor = 25);
+-- What keeps a relay from delivering, a text each.
+alter table {events_relays} add column if not exists troubles jsonb not null default '[]';
 
 -- What died, why, and what became of it. The event itself stays in the main table.
 create table if not exists {dead} (
@@ -185,6 +192,11 @@ create table if not exists {events_meta} (
     -- xids mean nothing in another cluster: after a dump and restore they are rebased.
     system_identifier  bigint not null
 );
-insert into {events_meta} (version, system_identifier)
-select 4, system_identifier from pg_control_system() on conflict do nothing;
-update {events_meta} set version = 4 where version in (2, 3);
+-- The files of the table and of its sequence that the low marks belong to. `truncate`, with or without `restart identity`,
+-- gives them new ones. Null: not known, and the low marks are not used.
+alter table {events_meta} add column if not exists events_file bigint, add column if not exists seq_file bigint;
+insert into {events_meta} (version, system_identifier, events_file, seq_file)
+select 5, system_identifier, pg_relation_filenode('{events}'::regclass)::bigint,
+       pg_relation_filenode('{events_seq}'::regclass)::bigint
+from pg_control_system() on conflict do nothing;
+update {events_meta} set version = 5 where version between 2 and 4;

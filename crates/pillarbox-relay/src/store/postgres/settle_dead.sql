@@ -17,8 +17,9 @@ written as (
          d (seq, attempts, reason, failure, tried, fingerprint)
     where e.seq = d.seq
       and e.status in ('pending', 'failed', 'held', 'delayed')
-    returning e.seq, e.id, e.topic, coalesce(e.partition_key, e.aggregate_id) as key, e.event_type,
-              d.attempts, d.reason, d.failure, d.tried, d.fingerprint
+    -- As much as an event that can be read has.
+    returning e.seq, e.id, left(e.topic, 255) as topic, left(coalesce(e.partition_key, e.aggregate_id), 255) as key,
+              left(e.event_type, 255) as event_type, d.attempts, d.reason, d.failure, d.tried, d.fingerprint
 ),
 letters as (
     insert into {dead} (seq, id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures)
@@ -28,9 +29,10 @@ letters as (
                || case when w.tried then jsonb_build_array(w.failure || jsonb_build_object('at', now())) else '[]' end
     from written w
     left join gone g on g.seq = w.seq
+    -- A replayed event that died again; or one with the seq of an old event that is no more.
     on conflict (seq) do update
-    set state = 'open', reason = excluded.reason, error = excluded.error, attempts = excluded.attempts,
-        sink = excluded.sink, relay = excluded.relay, fingerprint = excluded.fingerprint,
+    set state = 'open', id = excluded.id, topic = excluded.topic, key = excluded.key, event_type = excluded.event_type,
+        reason = excluded.reason, error = excluded.error, attempts = excluded.attempts, sink = excluded.sink, relay = excluded.relay, fingerprint = excluded.fingerprint,
         failures = excluded.failures, died_at = excluded.died_at
 )
 select lane, key from gone

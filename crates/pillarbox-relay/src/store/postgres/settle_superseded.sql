@@ -29,7 +29,8 @@ letters as (
     insert into {dead} (seq, id, topic, key, event_type, reason, error, attempts, relay, fingerprint, state)
     select seq, id, topic, key, event_type, 'permanent_failure', error, attempts, $3, $4, 'discarded' from written
     on conflict (seq) do update
-    set state = excluded.state, reason = excluded.reason, error = excluded.error, attempts = excluded.attempts, sink = null,
+    set state = excluded.state, id = excluded.id, topic = excluded.topic, key = excluded.key, event_type = excluded.event_type,
+        reason = excluded.reason, error = excluded.error, attempts = excluded.attempts, sink = null,
         relay = excluded.relay, fingerprint = excluded.fingerprint, died_at = excluded.died_at
 )
 insert into {events_recoveries} (seq, action, by, why)

@@ -5,23 +5,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
-use sqlx::{Connection, Row, sqlite::SqliteRow};
+use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     SqliteStore,
     connection::{Connections, now},
-    row,
+    row, taken,
 };
 use crate::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
 use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+    troubles,
 };
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// What the scripts bring up to date.
-const UPGRADABLE: [u32; 2] = [2, 3];
+const UPGRADABLE: [u32; 3] = [2, 3, 4];
 
 #[async_trait]
 impl Admin for SqliteStore {
@@ -51,6 +52,7 @@ impl Admin for SqliteStore {
                         .await
                         .map_err(|e| at.error(e))?;
                 }
+                add_troubles(at, &mut tx).await?;
                 upgraded = Some(version);
             }
             Ok(Some(version)) if is(&version, VERSION) => {
@@ -102,17 +104,20 @@ impl Admin for SqliteStore {
                 .fetch_one(at.reader())
                 .await
                 .map_err(|e| at.error(e))?;
-        let relays: Vec<(String, String, i64, u16)> = sqlx::query_as(at.statements.relays.clone())
+        let relays: Vec<(String, String, i64, u16, String)> = sqlx::query_as(at.statements.relays.clone())
             .bind(now)
             .fetch_all(at.reader())
             .await
             .map_err(|e| at.error(e))?;
-        let relays = relays.into_iter().map(|(id, name, seen_at, lanes)| RelayStatus {
-            id: id.parse().unwrap_or_default(),
-            name,
-            lanes,
-            last_seen: since(seen_at, now),
-        });
+        let relays = relays
+            .into_iter()
+            .map(|(id, name, seen_at, lanes, troubles)| RelayStatus {
+                id: id.parse().unwrap_or_default(),
+                name,
+                lanes,
+                last_seen: since(seen_at, now),
+                troubles: troubles::from_json(&troubles),
+            });
         Ok(StoreStatus {
             pending: pending.unsigned_abs(),
             failed: failed.unsigned_abs(),
@@ -179,6 +184,20 @@ impl Admin for SqliteStore {
     }
 }
 
+/// Every version before this column's has the table without it.
+async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(), StoreError> {
+    let there: bool = sqlx::query_scalar(at.statements.relays_have_troubles.clone())
+        .bind(at.tables.name_beside("relays"))
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|e| at.error(e))?;
+    if there {
+        return Ok(());
+    }
+    let add = sqlx::raw_sql(at.statements.relays_get_troubles.clone());
+    add.execute(&mut *tx).await.map_err(|e| at.error(e)).map(drop)
+}
+
 /// The first two columns say of all of them how many there are and how old. What a stranger wrote may be null anywhere.
 fn look(rows: &[SqliteRow]) -> Result<Look, sqlx::Error> {
     let text = |row: &SqliteRow, column: usize| row.try_get::<Option<String>, _>(column);
@@ -213,7 +232,7 @@ fn look(rows: &[SqliteRow]) -> Result<Look, sqlx::Error> {
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
-        Some(version) if is(&version, VERSION) => Ok(()),
+        Some(version) if is(&version, VERSION) => taken::check(at).await,
         Some(version) if UPGRADABLE.iter().any(|&older| is(&version, older)) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(

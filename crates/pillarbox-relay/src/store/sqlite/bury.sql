@@ -14,7 +14,9 @@ select
         ),
         '00000000-0000-0000-0000-000000000000'
     ),
-    e.topic, coalesce(e.partition_key, e.aggregate_id), e.event_type, d.value ->> 'reason',
+    -- As much as an event that can be read has.
+    substr(e.topic, 1, 255), substr(coalesce(e.partition_key, e.aggregate_id), 1, 255), substr(e.event_type, 1, 255),
+    d.value ->> 'reason',
     d.value ->> '$.failure.error', d.value ->> 'attempts', d.value ->> '$.failure.sink', d.value ->> '$.failure.relay',
     d.value ->> 'fingerprint',
     iif(
@@ -32,6 +34,6 @@ join (select seq, replace(lower(id), '-', '') as hex from {events}) as i on i.se
 left join {events_parked} as p on p.seq = e.seq
 where e.status not in ('published', 'dead')
 on conflict (seq) do update set
-    state = 'open', reason = excluded.reason, error = excluded.error, attempts = excluded.attempts,
+    state = 'open', id = excluded.id, topic = excluded.topic, key = excluded.key, event_type = excluded.event_type, reason = excluded.reason, error = excluded.error, attempts = excluded.attempts,
     sink = excluded.sink, relay = excluded.relay, fingerprint = excluded.fingerprint, failures = excluded.failures,
     died_at = excluded.died_at

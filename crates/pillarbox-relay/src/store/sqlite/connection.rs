@@ -16,7 +16,7 @@ use sqlx::{
     },
 };
 
-use super::statements::Statements;
+use super::{file::make_private, statements::Statements};
 use crate::{
     connect::DatabaseOptions,
     store::{StoreError, StoreErrorKind},
@@ -92,8 +92,9 @@ impl Connections {
         tx.commit().await.map_err(|e| self.error(e))
     }
 
-    /// A connection that makes the file when there is none.
+    /// A connection that makes the file when there is none, for nobody but its owner.
     pub(super) async fn create(&self) -> Result<SqliteConnection, StoreError> {
+        make_private(&self.path);
         let options = (*self.write.connect_options()).clone().create_if_missing(true);
         SqliteConnection::connect_with(&options)
             .await

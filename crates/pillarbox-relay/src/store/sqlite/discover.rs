@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{connection::Connections, row};
+use super::{connection::Connections, row, taken};
 use crate::{
     event::{Lane, Seq},
     store::{HeldLane, Page, PageLimit, Reader, StoreError},
@@ -51,6 +51,10 @@ impl Reader for SqliteReader {
             decided: self.after,
             ..Page::default()
         };
+        if top < self.after {
+            // Rows were deleted, which is nothing; or the sequence went back.
+            taken::check_reader(at, self.after).await?;
+        }
         if top <= self.after {
             self.caught_up = true;
             page.reached = Seq::MAX;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Census, HeldLane, RelayId, StoreError},
+    store::{Census, HeldLane, RelayId, StoreError, troubles},
 };
 
 pub(super) async fn heartbeat(
@@ -92,6 +92,16 @@ pub(super) async fn leave(at: &Connections, relay: RelayId) -> Result<(), StoreE
         query.execute(&mut *tx).await.map_err(|e| at.error(e))?;
     }
     at.commit(tx).await
+}
+
+pub(super) async fn report(at: &Connections, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+    sqlx::query(at.statements.report.clone())
+        .bind(relay.to_string())
+        .bind(troubles::to_json(troubles))
+        .execute(at.writer())
+        .await
+        .map_err(|e| at.error(e))?;
+    Ok(())
 }
 
 fn marks_json(held: &[HeldLane]) -> String {

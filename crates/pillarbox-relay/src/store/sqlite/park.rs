@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::lane::key_hash;
-use sqlx::Row;
+use sqlx::{Row, sqlite::SqliteRow};
 
 use super::{
     connection::{Connections, now},
@@ -11,11 +11,20 @@ use super::{
     row,
 };
 use crate::{
-    event::Lane,
-    store::{Due, DueEvent, HeldLane, PageLimit, StoreError},
+    event::{Lane, Seq},
+    store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError},
 };
 
-pub(super) async fn due(at: &Connections, held: &[HeldLane], limit: PageLimit) -> Result<Due, StoreError> {
+/// Before everything that is due: due times are later than 1970.
+const FIRST_PLACE: DuePlace = DuePlace { due_at: 0, seq: 0 };
+
+pub(super) async fn due(
+    at: &Connections,
+    held: &[HeldLane],
+    after: Option<DuePlace>,
+    limit: PageLimit,
+) -> Result<Due, StoreError> {
+    let after = after.unwrap_or(FIRST_PLACE);
     let (now, lanes) = (now(), lanes_json(held));
     let rows = sqlx::query(at.statements.due.clone())
         .bind(now)
@@ -23,6 +32,8 @@ pub(super) async fn due(at: &Connections, held: &[HeldLane], limit: PageLimit) -
         .bind(size(limit.events))
         .bind(size(limit.bytes))
         .bind(size(limit.payload_bytes_max))
+        .bind(after.due_at)
+        .bind(after.seq)
         .fetch_all(at.reader())
         .await
         .map_err(|e| at.error(e))?;
@@ -30,11 +41,7 @@ pub(super) async fn due(at: &Connections, held: &[HeldLane], limit: PageLimit) -
     let mut candidates = 0;
     for row in &rows {
         candidates = row.try_get::<i64, _>(row::CANDIDATES).map_err(|e| at.error(e))?;
-        let delayed = row.try_get(row::DELAYED).map_err(|e| at.error(e))?;
-        match row::event(row, limit).map_err(|e| at.error(e))? {
-            Ok(event) => due.events.push(DueEvent { event, delayed }),
-            Err(unreadable) => due.unreadable.push(unreadable),
-        }
+        read(row, limit, &mut due).map_err(|e| at.error(e))?;
     }
     due.next = if size(rows.len()) < candidates {
         Some(Duration::ZERO)
@@ -42,6 +49,25 @@ pub(super) async fn due(at: &Connections, held: &[HeldLane], limit: PageLimit) -
         next_due(at, now, &lanes).await?
     };
     Ok(due)
+}
+
+fn read(row: &SqliteRow, limit: PageLimit, due: &mut Due) -> Result<(), sqlx::Error> {
+    due.more_after = match row.try_get(row::MORE)? {
+        true => Some(DuePlace {
+            due_at: row.try_get(row::MORE + 1)?,
+            seq: row.try_get(row::MORE + 2)?,
+        }),
+        false => None,
+    };
+    let delayed = row.try_get(row::DELAYED)?;
+    if row.try_get::<Option<Seq>, _>(0)?.is_none() {
+        return Ok(());
+    }
+    match row::event(row, limit)? {
+        Ok(event) => due.events.push(DueEvent { event, delayed }),
+        Err(unreadable) => due.unreadable.push(unreadable),
+    }
+    Ok(())
 }
 
 async fn next_due(at: &Connections, now: i64, lanes: &str) -> Result<Option<Duration>, StoreError> {

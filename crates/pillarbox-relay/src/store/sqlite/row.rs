@@ -7,13 +7,15 @@ use uuid::Uuid;
 
 use crate::{
     event::{Lane, StoredEvent, Unreadable},
-    store::{PageLimit, headers},
+    store::{PageLimit, headers, limits},
 };
 
 /// Where `page.sql` and `due.sql` tell how many rows there were before the limit on bytes.
 pub(super) const CANDIDATES: usize = 23;
 /// Where `due.sql` tells whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
+/// Where `due.sql` tells whether more keys are due, and then the place of this row's key.
+pub(super) const MORE: usize = 25;
 
 /// Where `recent.sql` tells the status.
 pub(super) const STATUS: usize = 23;
@@ -29,7 +31,7 @@ pub(super) fn event(
         seq,
         lane,
         problem,
-        topic: text(row, 3, "topic").ok().map(str::to_owned),
+        topic: get(row, 3, "topic").ok().flatten(),
         key: key(row).ok(),
     }))
 }
@@ -39,6 +41,13 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
         payload_bytes_max: limit.payload_bytes_max,
         ..Limits::default()
     };
+    // A number stands where a text was too large to be fetched: the size.
+    let size = |column| {
+        row.try_get::<i64, _>(column)
+            .ok()
+            .and_then(|size| usize::try_from(size).ok())
+    };
+    limits::fetched(size(5).unwrap_or(0), size(20).unwrap_or(0))?;
     let created_at = time(get(row, 13, "created_at")?, "created_at")?;
     let event = Event {
         id: Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is no UUID: {e}"))?,
@@ -80,19 +89,19 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
 fn key(row: &SqliteRow) -> Result<String, String> {
     match get(row, 10, "partition_key")? {
         Some(key) => Ok(key),
-        None => get(row, 8, "aggregate_id"),
+        None => {
+            get::<Option<String>>(row, 8, "aggregate_id")?.ok_or_else(|| "the key was not read".to_owned())
+        }
     }
 }
 
-fn payload(row: &SqliteRow, limits: &Limits) -> Result<Vec<u8>, String> {
+fn payload(row: &SqliteRow, allowed: &Limits) -> Result<Vec<u8>, String> {
     if let Some(payload) = get(row, 21, "payload")? {
         return Ok(payload);
     }
     let bytes: i64 = get(row, 22, "payload")?;
-    Err(format!(
-        "the payload has {bytes} bytes; {} are allowed",
-        limits.payload_bytes_max
-    ))
+    let bytes = usize::try_from(bytes).unwrap_or_default();
+    Err(limits::payload_too_large(bytes, allowed.payload_bytes_max))
 }
 
 fn time(micros: i64, column: &str) -> Result<Timestamp, String> {

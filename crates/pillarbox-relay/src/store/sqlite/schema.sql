@@ -1,4 +1,4 @@
--- The outbox, schema version 4.
+-- The outbox, schema version 5.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
 -- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
@@ -68,11 +68,21 @@ with recursive counter (lane) as (select 0 union all select lane + 1 from counte
 select lane from counter where true
 on conflict (lane) do nothing;
 
+-- An event with a seq up to the low mark would not be found: the sequence went back, or something wrote the seq itself. Its lane is
+-- read again from before it, and whoever holds it starts over.
+create trigger if not exists {index_below} after insert on {events}
+when new.seq <= (select low_mark from {events_lanes} where lane = new.lane)
+begin
+    update {events_lanes} set low_mark = new.seq - 1, epoch = epoch + 1 where lane = new.lane;
+end;
+
 create table if not exists {events_relays} (
     id text primary key,
     name text not null,
     seen_at integer not null,
-    expires_at integer not null
+    expires_at integer not null,
+    -- What keeps it from delivering, as a JSON list of texts.
+    troubles text not null default '[]'
 ) strict;
 
 -- What died, why, and what became of it. The event itself stays in the main table.
@@ -163,6 +173,6 @@ create table if not exists {events_meta} (
     value text not null
 ) strict;
 
--- Never over another version: the tables of that one were left as they are. Version 3 had all but the last table.
-insert into {events_meta} (name, value) values ('schema_version', '4') on conflict (name) do nothing;
-update {events_meta} set value = '4' where name = 'schema_version' and value = '3';
+-- Never over another version: the tables of that one were left as they are. Versions 3 and 4 lacked some of these.
+insert into {events_meta} (name, value) values ('schema_version', '5') on conflict (name) do nothing;
+update {events_meta} set value = '5' where name = 'schema_version' and value in ('3', '4');

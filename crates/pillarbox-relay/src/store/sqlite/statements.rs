@@ -3,8 +3,21 @@
 use pillarbox::table::Tables;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+use crate::store::limits;
+
 /// Which dead letters, for the statements that ask for it.
 const FILTER: &str = include_str!("dead_filter.sql");
+
+/// Puts in what statements share.
+pub fn complete(sql: &str) -> String {
+    sql.replace("{filter}", FILTER)
+        .replace("{headers_max}", &limits::headers_fetched_max().to_string())
+        .replace("{names_max}", &limits::names_fetched_max().to_string())
+        .replace(
+            "{name_max}",
+            &pillarbox::Limits::default().name_bytes_max.to_string(),
+        )
+}
 
 macro_rules! statements {
     ($($name:ident),+ $(,)?) => {
@@ -13,7 +26,7 @@ macro_rules! statements {
         impl Statements {
             pub(super) fn new(tables: &Tables) -> Self {
                 // Safe: `render` puts in only names it has checked and quoted.
-                let sql = |text: &str| AssertSqlSafe(tables.render(&text.replace("{filter}", FILTER))).into_sql_str();
+                let sql = |text: &str| AssertSqlSafe(tables.render(&complete(text))).into_sql_str();
                 Self { $($name: sql(include_str!(concat!(stringify!($name), ".sql")))),+ }
             }
         }
@@ -78,16 +91,21 @@ statements![
     put_aside,
     recent,
     relays,
+    relays_get_troubles,
+    relays_have_troubles,
     release,
     renew,
+    report,
     reprocess_candidates,
     reprocess_claim,
     reprocess_last,
     schema,
     schema_from_2,
+    start_over,
     status,
     superseded,
     take,
+    taken,
     top,
     unblock,
     unpark,

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use mongodb::bson::{DateTime, Document, doc};
 use pillarbox::{Event, Outbox};
 use pillarbox_relay::{
-    Options, Relay, RelayHandle, Settlement, Sink,
+    Options, Relay, RelayHandle, Settlement, Sink, StoredEvent,
     connect::{self, Claim, DatabaseOptions, OpenStore},
     retry::RetryPolicy,
     route::Routes,
-    store::{RelayId, StoreErrorKind},
+    store::{Reader, RelayId, StoreErrorKind},
 };
 use pillarbox_testkit::{
     contract::store::scene::{dead, event, failed, page, parked},
@@ -154,6 +154,75 @@ async fn what_becomes_of_a_claimed_event_is_written_down_and_unlocks_it() {
     assert_eq!(
         one(&harness, &read[2].event).await.get_str("status").unwrap(),
         "pending"
+    );
+}
+
+#[tokio::test]
+async fn an_event_with_its_own_limit_is_tried_again_where_events_never_die() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let mut limited = event("a");
+    limited.retry.max_attempts = Some(2);
+    commit(&harness, &[limited]).await;
+    let (store, _) = living(&harness.url).await;
+    let mut reader = store.store.reader(&[]);
+    let mut read = reader.next(page(10)).await.unwrap().events;
+    for attempts in 1..=3 {
+        let settlement = Settlement {
+            failed: vec![failed(&read[0], attempts, Duration::ZERO)],
+            ..Settlement::default()
+        };
+        store.store.settle(&[], &settlement).await.unwrap();
+        read = next(&mut *reader).await;
+        assert_eq!(read[0].attempts, attempts, "it is not stranded");
+    }
+}
+
+/// The next events, whenever they come.
+async fn next(reader: &mut dyn Reader) -> Vec<StoredEvent> {
+    let start = std::time::Instant::now();
+    loop {
+        let page = reader.next(page(10)).await.unwrap();
+        if !page.events.is_empty() {
+            return page.events;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "events come");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_knows_of_expires_while_its_relay_lives() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let (store, relay) = (open(&harness.url), RelayId::now_v7());
+    store.store.take_lanes(relay, 256, LEASE).await.unwrap();
+    let (known, late) = (event("known"), event("late"));
+    commit(&harness, std::slice::from_ref(&known)).await;
+    let mut reader = store.store.reader(&[]);
+    assert_eq!(next(&mut *reader).await[0].event.id, known.id);
+    // The update of a claim arrives after its reader gave up. Both locks are about to end.
+    commit(&harness, std::slice::from_ref(&late)).await;
+    let soon = DateTime::from_millis(DateTime::now().timestamp_millis() + 1_000);
+    let lock = doc! { "status": "processing", "locked_by": relay.to_string(), "locked_until": soon };
+    harness
+        .events()
+        .update_many(doc! {}, doc! { "$set": lock })
+        .await
+        .unwrap();
+    store.store.heartbeat(relay, "one", LEASE, &[]).await.unwrap();
+    let until = async |event: &Event| *one(&harness, event).await.get_datetime("locked_until").unwrap();
+    assert!(until(&known).await > soon, "what is at work stays locked");
+    assert_eq!(until(&late).await, soon, "the other is not renewed");
+    let again = next(&mut *reader).await;
+    assert_eq!(
+        again.iter().map(|e| e.event.id).collect::<Vec<_>>(),
+        [late.id],
+        "and comes again"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use pillarbox_relay::{
     Settlement, Store,
-    store::postgres::{BY_RANGE, BY_SEQ, PLANS},
+    store::postgres::{BY_RANGE, BY_SEQ, PLANS, complete},
 };
 use sqlx::{Connection, PgConnection};
 
@@ -87,12 +87,12 @@ async fn hot_statements_go_by_their_indexes() {
     let statements = [
         (
             include_str!("../../../src/store/postgres/discover_page.sql"),
-            format!("null, '1:1:', 100, {lanes}, 1000, 1048576, 33554432"),
+            format!("null, '1:1:', 100, {lanes}, 1000, 1048576, 33554432, 9223372036854775807"),
             "outbox_events_pkey",
         ),
         (
             include_str!("../../../src/store/postgres/discover_small.sql"),
-            format!("null, '1:1:', 100, {lanes}, 1000, 32768"),
+            format!("null, '1:1:', 100, {lanes}, 1000, 32768, 9223372036854775807"),
             "outbox_events_pkey",
         ),
         (
@@ -102,7 +102,12 @@ async fn hot_statements_go_by_their_indexes() {
         ),
         (
             include_str!("../../../src/store/postgres/discover_late.sql"),
-            format!("'{{5,6}}', '1:1:', {lanes}"),
+            format!("'{{5,6}}', '1:1:', {lanes}, '100000', 29000"),
+            "outbox_events_txid",
+        ),
+        (
+            include_str!("../../../src/store/postgres/discover_below.sql"),
+            format!("{epochs}, 29000"),
             "outbox_events_txid",
         ),
         (
@@ -126,7 +131,7 @@ async fn hot_statements_go_by_their_indexes() {
         for mode in ["force_generic_plan", "force_custom_plan"] {
             run(&mut connection, format!("set plan_cache_mode = {mode}")).await;
             for (sql, arguments, index) in &statements {
-                let sql = pillarbox::table::Tables::default().render(sql);
+                let sql = pillarbox::table::Tables::default().render(&complete(sql));
                 run(&mut connection, "deallocate all".to_owned()).await;
                 run(&mut connection, format!("prepare hot as {sql}")).await;
                 let rows = run(
@@ -149,6 +154,8 @@ async fn hot_statements_go_by_their_indexes() {
                 }
                 if *index == "outbox_events_pkey" {
                     assert!(!plan.contains("Sort"), "{mode}:\n{plan}");
+                } else {
+                    assert!(!plan.contains("outbox_events_pkey"), "{mode}:\n{plan}");
                 }
             }
         }
@@ -177,7 +184,7 @@ async fn what_was_settled_costs_a_follower_nothing_under_a_held_snapshot() {
     }
     let mut connection = PgConnection::connect(&place.url).await.unwrap();
     let follow = include_str!("../../../src/store/postgres/discover_follow.sql");
-    let follow = pillarbox::table::Tables::default().render(follow);
+    let follow = pillarbox::table::Tables::default().render(&complete(follow));
     run(&mut connection, PLANS.to_owned()).await;
     run(&mut connection, format!("prepare follow as {follow}")).await;
     let xmax = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";

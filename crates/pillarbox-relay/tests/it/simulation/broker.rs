@@ -1,15 +1,16 @@
 //! A broker in memory that loses messages and answers, refuses some events, and goes away.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use pillarbox::Event;
 use pillarbox_relay::{
     Sink,
-    sink::{Capabilities, Outcome, Outgoing, SinkError, SinkErrorKind},
+    sink::{Capabilities, DestinationName, Outcome, Outgoing, SinkError, SinkErrorKind},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use uuid::Uuid;
@@ -21,14 +22,64 @@ struct State {
     rng: StdRng,
     ordered: bool,
     away: bool,
-    /// While away it is reached and takes nothing, as a JetStream without a leader.
-    leaderless: bool,
+    /// It is connected and answers nothing.
+    silent: bool,
+    /// Topics that take nothing, and what it says of them.
+    absent: BTreeMap<&'static str, Absence>,
     /// How likely a message or its answer is lost.
     loss: f64,
     log: Arc<Mutex<Log>>,
     /// How often an event was refused so far.
     refusals: HashMap<Uuid, u32>,
     travelling: usize,
+}
+
+/// The topics of the workload, each a destination.
+pub(crate) const TOPICS: [&str; 6] = [
+    "near.x",
+    "near.strict",
+    "near.state",
+    "far.x",
+    "far.state",
+    "far.y",
+];
+/// What a client waits for an answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How a destination takes nothing.
+#[derive(Clone, Copy)]
+pub(crate) enum Absence {
+    Missing,
+    Full,
+    NotGranted,
+    /// No leader, and it says so.
+    Leaderless,
+    /// No leader, and no answer.
+    Silent,
+}
+
+impl Absence {
+    pub(crate) fn any(rng: &mut StdRng) -> Self {
+        let all = [
+            Self::Missing,
+            Self::Full,
+            Self::NotGranted,
+            Self::Leaderless,
+            Self::Silent,
+        ];
+        all[rng.random_range(0..all.len())]
+    }
+
+    fn error(self) -> SinkError {
+        let (kind, message) = match self {
+            Self::Missing => (SinkErrorKind::MissingStream, "no such topic"),
+            Self::Full => (SinkErrorKind::Full, "no room"),
+            Self::NotGranted => (SinkErrorKind::NotGranted, "no right"),
+            Self::Leaderless => (SinkErrorKind::Unavailable, "no leader"),
+            Self::Silent => (SinkErrorKind::Timeout, "no answer"),
+        };
+        SinkError::new(kind, message)
+    }
 }
 
 /// What arrived, in its order, each id once.
@@ -61,9 +112,10 @@ impl Broker {
     fn with_log(rng: &mut StdRng, log: Arc<Mutex<Log>>) -> Self {
         Self(Arc::new(Mutex::new(State {
             ordered: rng.random(),
-            leaderless: rng.random(),
             rng: StdRng::seed_from_u64(rng.random()),
             away: false,
+            silent: false,
+            absent: BTreeMap::new(),
             loss: 0.0,
             log,
             refusals: HashMap::new(),
@@ -73,6 +125,29 @@ impl Broker {
 
     pub(crate) fn set_away(&self, away: bool) {
         self.0.lock().unwrap().away = away;
+    }
+
+    pub(crate) fn set_silent(&self, silent: bool) {
+        self.0.lock().unwrap().silent = silent;
+    }
+
+    pub(crate) fn set_absent(&self, topic: &'static str, absence: Option<Absence>) {
+        let absent = &mut self.0.lock().unwrap().absent;
+        match absence {
+            Some(how) => absent.insert(topic, how),
+            None => absent.remove(topic),
+        };
+    }
+
+    pub(crate) fn is_absent(&self, topic: &str) -> bool {
+        self.0.lock().unwrap().absent.contains_key(topic)
+    }
+
+    /// Everything is well with it.
+    pub(crate) fn recover(&self) {
+        let state = &mut *self.0.lock().unwrap();
+        (state.away, state.silent, state.loss) = (false, false, 0.0);
+        state.absent.clear();
     }
 
     pub(crate) fn set_loss(&self, loss: f64) {
@@ -93,11 +168,11 @@ impl Broker {
         let state = &mut *self.0.lock().unwrap();
         let event = &outgoing.event.event;
         let lose = state.rng.random_bool(state.loss);
-        if state.away && state.leaderless {
-            return Some(Err(SinkError::new(SinkErrorKind::Unavailable, "no leader")));
-        }
         if state.away || (lose && state.rng.random()) {
             return Some(Err(SinkError::new(SinkErrorKind::Unreachable, "away").in_doubt()));
+        }
+        if let Some(absence) = state.absent.get(event.topic.as_str()) {
+            return Some(Err(absence.error()));
         }
         match temper(outgoing) {
             Temper::Poison => return Some(Err(SinkError::new(SinkErrorKind::Refused, "poison"))),
@@ -145,9 +220,20 @@ impl Sink for Broker {
 
     async fn check(&self) -> Result<(), SinkError> {
         tokio::time::sleep(self.delay(20)).await;
+        if self.0.lock().unwrap().silent {
+            tokio::time::sleep(TIMEOUT).await;
+            return Err(SinkError::new(SinkErrorKind::Timeout, "no answer"));
+        }
         match self.0.lock().unwrap().away {
             true => Err(SinkError::new(SinkErrorKind::Unreachable, "away")),
             false => Ok(()),
+        }
+    }
+
+    fn destination<'a>(&self, event: &'a Event, _stream: Option<&'a str>) -> DestinationName<'a> {
+        DestinationName {
+            topic: Some(&event.topic),
+            ..DestinationName::default()
         }
     }
 
@@ -167,6 +253,12 @@ impl Sink for Broker {
             tokio::time::sleep(travel).await;
             let outcomes = broker.receive_all(&batch, ordered);
             broker.0.lock().unwrap().travelling -= 1;
+            let no_answer = |outcome: &Outcome| {
+                matches!(outcome, Outcome::Failed(error) if error.kind == SinkErrorKind::Timeout)
+            };
+            if outcomes.iter().any(no_answer) {
+                tokio::time::sleep(TIMEOUT).await;
+            }
             outcomes
         })
         .await
@@ -178,7 +270,19 @@ impl Broker {
     fn receive_all(&self, batch: &[Outgoing], ordered: bool) -> Vec<Outcome> {
         let mut failed: HashSet<String> = HashSet::new();
         let mut outcomes = Vec::new();
-        for outgoing in batch {
+        // It may fall silent in the middle of a batch, having stored what came or not.
+        let silent_from = {
+            let state = &mut *self.0.lock().unwrap();
+            let from = state.rng.random_range(0..=batch.len());
+            state.silent.then_some(from)
+        };
+        for (index, outgoing) in batch.iter().enumerate() {
+            if silent_from.is_some_and(|from| index >= from) {
+                outcomes.push(Outcome::Failed(
+                    SinkError::new(SinkErrorKind::Timeout, "no answer").in_doubt(),
+                ));
+                continue;
+            }
             let key = outgoing.event.event.key();
             if ordered && failed.contains(key) {
                 outcomes.push(Outcome::Held);

@@ -8,6 +8,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
+use super::clock;
+
 /// Writes for some time; returns the ids that were rolled back.
 ///
 /// Two transactions that touch one key are one after the other, as the row they change makes them in a database.
@@ -49,18 +51,21 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
             0 => "\"poison\"".to_owned(),
             1 => rng.random_range(1..4).to_string(),
             2 => "99".to_owned(),
+            3 => "\"unfit\"".to_owned(),
             _ => "{}".to_owned(),
         };
         let topic = match rng.random_range(0..10) {
-            0 | 1 => "far.x",
+            0 => "far.x",
+            1 => "far.y",
             2 => "far.state",
             3 => "near.strict",
+            4 | 5 => "near.state",
             _ => "near.x",
         };
         let mut event = Event::new(topic, "X", "thing", format!("key-{key}")).payload(payload);
         if rng.random_bool(0.1) {
             let later = jiff::SignedDuration::from_millis(rng.random_range(500..20_000));
-            event = event.available_at(jiff::Timestamp::now() + later);
+            event = event.available_at(clock::now() + later);
         }
         written.push(event.id);
         if rng.random_bool(0.1) {

@@ -6,6 +6,7 @@ use pillarbox::{Event, Limits};
 use pillarbox_relay::{
     Settlement,
     catalog::{self, Look},
+    store::RelayId,
 };
 
 use super::{StoreHarness, scene::*};
@@ -76,6 +77,48 @@ pub async fn status_shows_relays_and_lanes(harness: Arc<dyn StoreHarness>) {
         (scene.relay, "scene", 200)
     );
     assert!(relay.last_seen < Duration::from_secs(60), "{:?}", relay.last_seen);
+}
+
+pub async fn status_shows_what_a_relay_reports(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let (store, admin, other) = (&scene.store, scene.harness.admin(), RelayId::now_v7());
+    store.heartbeat(other, "other", LONG, &[]).await.unwrap();
+    let shown = async |relay: RelayId| {
+        let status = admin.status().await.unwrap();
+        let relay = status.relays.into_iter().find(|shown| shown.id == relay);
+        relay.expect("it lives").troubles
+    };
+    assert!(shown(scene.relay).await.is_empty());
+
+    let odd = "the sink \"größe\" said:\0\n{}' \\".to_owned();
+    store.report(scene.relay, &[odd]).await.unwrap();
+    // A heartbeat leaves them alone.
+    store.heartbeat(scene.relay, "scene", LONG, &[]).await.unwrap();
+    assert_eq!(
+        shown(scene.relay).await,
+        ["the sink \"größe\" said:  {}' \\"],
+        "one line, whatever is in it"
+    );
+    assert!(shown(other).await.is_empty());
+
+    let many: Vec<String> = (0..30).map(|n| format!("{n:02}{}", "ü".repeat(1_000))).collect();
+    store.report(scene.relay, &many).await.unwrap();
+    let kept = shown(scene.relay).await;
+    assert_eq!(kept.len(), 20);
+    assert!(
+        kept.iter()
+            .zip(&many)
+            .all(|(kept, many)| kept.chars().count() == 500 && many.starts_with(kept))
+    );
+
+    store.report(scene.relay, &[]).await.unwrap();
+    assert!(shown(scene.relay).await.is_empty());
+    store.report(RelayId::now_v7(), &many).await.unwrap();
+    assert_eq!(
+        admin.status().await.unwrap().relays.len(),
+        2,
+        "no heartbeat, no relay"
+    );
 }
 
 pub async fn the_kinds_of_the_latest_events_are_told(harness: Arc<dyn StoreHarness>) {

@@ -30,6 +30,24 @@ pub async fn a_page_keeps_its_limit_of_bytes(harness: Arc<dyn StoreHarness>) {
     assert_eq!(ids(&read), written(&events));
 }
 
+pub async fn headers_count_against_the_limit_of_bytes(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let large = |n| event(&format!("key-{n}")).header("note", "x".repeat(1_000));
+    let events: Vec<Event> = (0..6).map(large).collect();
+    scene.commit(&events).await;
+    let limit = PageLimit {
+        bytes: 3_500,
+        ..page(100)
+    };
+    let mut reader = scene.reader();
+    let first = reader.next(limit).await.unwrap();
+    assert!(first.events.len() <= 3, "{} of 1,000 bytes", first.events.len());
+    assert!(first.more);
+    let mut read = first.events;
+    read.extend(drain(&mut reader, limit).await.events);
+    assert_eq!(ids(&read), written(&events));
+}
+
 pub async fn a_page_has_one_event_however_large(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = [

@@ -80,6 +80,70 @@ pub async fn due_keeps_its_limits(harness: Arc<dyn StoreHarness>) {
     assert_eq!(one.events[0].event.seq, events[0].seq);
 }
 
+pub async fn pages_of_due_keys_bring_each_once(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    // The first key has more than a page holds: what is left of it must not hide the others.
+    let long = scene.stored("long", 5).await;
+    scene.park(&long, SHORT).await;
+    let mut expected: Vec<_> = ids(&long[..2]);
+    for n in 0..4 {
+        let events = scene.stored(&format!("k{n}"), 1).await;
+        scene.park(&events, SHORT).await;
+        expected.extend(ids(&events));
+    }
+    // These are due at the same moment.
+    let mut same = scene.stored("x", 1).await;
+    same.extend(scene.stored("y", 1).await);
+    same.extend(scene.stored("z", 1).await);
+    scene
+        .settle(Settlement {
+            delayed: same.iter().map(|e| delayed(e, SHORT)).collect(),
+            ..Settlement::default()
+        })
+        .await;
+    expected.extend(ids(&same));
+    scene.stored("never parked", 1).await;
+    eventually("all are due", || async { scene.due().await.events.len() == 12 }).await;
+
+    let (mut after, mut seen, mut pages) = (None, Vec::new(), 0);
+    loop {
+        let due = scene.store.due(&scene.held, after, page(2)).await.unwrap();
+        assert!(due.events.len() <= 2);
+        seen.extend(due.events.iter().map(|e| e.event.event.id));
+        pages += 1;
+        after = due.more_after;
+        if after.is_none() {
+            break;
+        }
+        assert!(pages < 20, "places go on");
+    }
+    assert_eq!(seen, expected, "each once, the longest due first");
+    assert_eq!(scene.due().await.more_after, None, "all of them fit on a page");
+}
+
+pub async fn a_key_that_becomes_due_later_is_behind(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let a = scene.stored("a", 1).await;
+    scene.park(&a, SHORT).await;
+    let b = scene.stored("b", 1).await;
+    scene.park(&b, SHORT).await;
+    eventually("both are due", || async { scene.due().await.events.len() == 2 }).await;
+    let first = scene.store.due(&scene.held, None, page(1)).await.unwrap();
+    assert_eq!(first.events[0].event.seq, a[0].seq);
+    let after = first.more_after.expect("the other is due");
+
+    // It fails again and is due later than the other, although its seq is lower.
+    scene.park(&a, SHORT).await;
+    eventually("it is due again", || async {
+        scene.due().await.events.len() == 2
+    })
+    .await;
+    let rest = scene.store.due(&scene.held, Some(after), page(10)).await.unwrap();
+    let of: Vec<_> = rest.events.iter().map(|e| e.event.seq).collect();
+    assert_eq!(of, [b[0].seq, a[0].seq]);
+    assert_eq!(rest.more_after, None);
+}
+
 pub async fn due_is_only_for_the_lanes_given(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let a = scene.stored("a", 1).await;

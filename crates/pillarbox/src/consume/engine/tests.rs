@@ -191,6 +191,22 @@ async fn a_database_that_is_away_costs_no_attempt() {
     assert!(!stage.lag().database_away);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_away_makes_no_second_dead_letter() {
+    let mut stage = Stage::open(|_| {}, |_| async { Err(HandlerError::reject("nonsense")) });
+    stage.letters_away(true);
+    stage.send(event(1, "a"));
+    sleep(SECOND).await;
+    stage.database_away(true);
+    stage.letters_away(false);
+    sleep(60 * SECOND).await;
+    assert_eq!((stage.letters().len(), stage.acknowledged().len()), (1, 0));
+    stage.database_away(false);
+    stage.done(1).await;
+    assert_eq!(stage.letters().len(), 1);
+    assert!(stage.processed(1));
+}
+
 /// A statement that takes too long, or another database that the handler uses.
 #[tokio::test(start_paused = true)]
 async fn a_handlers_error_that_only_sounds_like_the_databases_holds_back_its_own_key() {

@@ -1,7 +1,7 @@
 //! Acknowledges what is committed, by the durable consumer's own deliveries.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
-use super::Beginning;
+use super::{Beginning, by_hand::acknowledgement};
 use crate::consume::{backoff, source::Note};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
@@ -51,11 +51,16 @@ struct Ledger {
     open: HashSet<u64>,
     /// Deliveries that can't be acknowledged yet.
     kept: HashMap<u64, Subject>,
+    /// Whose deliveries can't be read. They leave when the durable consumer's floor has passed them.
+    by_hand: BTreeSet<u64>,
 }
 
 impl Ledger {
-    fn opened(&mut self, position: u64) {
+    fn opened(&mut self, position: u64, by_hand: bool) {
         self.open.insert(position);
+        if by_hand {
+            self.by_hand.insert(position);
+        }
         self.high = self.high.max(position);
     }
 
@@ -72,6 +77,12 @@ impl Ledger {
         }
         self.kept.insert(position, reply);
         None
+    }
+
+    /// What is done and has to be acknowledged without a delivery.
+    fn unseen(&self) -> Vec<u64> {
+        let done = self.by_hand.iter().filter(|position| self.is_done(**position));
+        done.copied().collect()
     }
 
     /// Everything up to the last that was read is done, or open, or left the stream before it could be read.
@@ -163,6 +174,7 @@ impl Acks {
     ) -> Result<Closed, async_nats::Error> {
         let durable = self.stream.create_consumer(self.durable.clone()).await?;
         self.same_stream().await?;
+        self.acknowledge_unseen().await?;
         let mut deliveries = durable.stream().max_messages_per_batch(500).messages().await?;
         let mut progress = interval(self.ack_wait / 3);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -198,6 +210,7 @@ impl Acks {
                 }
                 _ = progress.tick() => {
                     self.same_stream().await?;
+                    self.acknowledge_unseen().await?;
                     for reply in self.ledger.gone() {
                         self.tell(reply, AckKind::Ack).await?;
                     }
@@ -212,11 +225,16 @@ impl Acks {
     /// What to acknowledge now. What closes is not for here.
     fn noted(&mut self, note: Note) -> Option<Subject> {
         let reply = match note {
-            Note::Opened { position } => {
-                self.ledger.opened(position);
+            Note::Opened { position, by_hand } => {
+                self.ledger.opened(position, by_hand);
                 None
             }
-            Note::Done { position, .. } => self.ledger.done(position),
+            Note::Done { position, .. } => self.ledger.done(position).or_else(|| {
+                self.ledger
+                    .by_hand
+                    .contains(&position)
+                    .then(|| self.unseen(position))
+            }),
             Note::Renewed { place, settled } => {
                 self.renewed = Some((place, settled));
                 None
@@ -235,6 +253,26 @@ impl Acks {
             let _ = settled.send(());
         }
         reply
+    }
+
+    fn unseen(&self, position: u64) -> Subject {
+        let durable = self.durable.durable_name.as_deref().unwrap_or_default();
+        acknowledgement(&self.stream.cached_info().config.name, durable, position)
+    }
+
+    /// Again and again, as it has no effect before the server has tried to deliver them; until the floor tells that it had.
+    async fn acknowledge_unseen(&mut self) -> Result<(), async_nats::Error> {
+        if self.ledger.by_hand.is_empty() {
+            return Ok(());
+        }
+        let durable = self.durable.durable_name.as_deref().unwrap_or_default();
+        let info = timeout(INFO_MAX, self.stream.consumer_info(durable)).await??;
+        let floor = info.ack_floor.stream_sequence;
+        self.ledger.by_hand.retain(|position| *position > floor);
+        for position in self.ledger.unseen() {
+            self.tell(self.unseen(position), AckKind::Ack).await?;
+        }
+        Ok(())
     }
 
     /// Deliveries of another stream than was read must not be taken for what was done: the reader says when it is read anew.

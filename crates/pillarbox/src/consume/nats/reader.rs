@@ -1,6 +1,6 @@
 //! Reads the stream in order, and only in order: whatever goes wrong, it goes on behind the last message that it handed on.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use async_nats::jetstream::{
     self,
@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Beginning, LANE, ordered};
+use super::{Beginning, LANE, by_hand::unreadable, ordered};
 use crate::consume::{
     backoff,
     message::{Message, Rooms},
@@ -30,6 +30,7 @@ const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Reader {
+    pub(super) context: jetstream::Context,
     pub(super) stream: Stream,
     pub(super) subjects: Vec<String>,
     /// Behind the last one that was handed on.
@@ -61,23 +62,58 @@ impl Reader {
     pub(super) async fn run(mut self) {
         let mut failures = 0;
         loop {
-            let from = self.place;
+            let (from, connects) = (self.place, self.connects());
             let broken = match self.read().await {
                 Err(broken) => broken,
                 Ok(never) => match never {},
             };
             failures = if self.place == from { failures + 1 } else { 1 };
+            let lost = self.connects() != connects;
             match broken {
                 Broken::Over => return,
                 Broken::Renewed => continue,
                 Broken::Gap => tracing::debug!(self.place.next, "a delivery was lost; it is read again"),
                 Broken::Error(error) if failures > 1 => {
-                    tracing::warn!(%error, "the stream can't be read; trying again");
+                    let (stream, from) = (&self.stream.cached_info().config.name, self.place.next);
+                    tracing::warn!(stream, from, %error, "the stream can't be read; trying again");
                 }
                 Broken::Error(error) => tracing::debug!(%error, "reading the stream was interrupted"),
             }
+            // The connection breaks off again and again at one message: the client may not be able to read it.
+            if lost
+                && failures > 1
+                && let Err(Broken::Error(error)) = self.read_by_hand().await
+            {
+                let (stream, from) = (&self.stream.cached_info().config.name, self.place.next);
+                tracing::warn!(stream, from, %error, "the next message can't be asked for alone");
+            }
             sleep(backoff::delay(failures, AGAIN_FIRST, AGAIN_MAX, self.place.next)).await;
         }
+    }
+
+    fn connects(&self) -> u64 {
+        let statistics = self.context.client().statistics();
+        statistics.connects.load(Ordering::Relaxed)
+    }
+
+    /// Goes past a message that the client can't read.
+    async fn read_by_hand(&mut self) -> Result<(), Broken> {
+        let info = timeout(SILENCE_MAX, self.stream.get_info()).await??;
+        if self.place.renewed(&info).is_some() {
+            return Ok(());
+        }
+        let unreadable = unreadable(&self.context, &self.stream, &self.subjects, self.place.next);
+        if let Some(message) = timeout(SILENCE_MAX, unreadable).await?? {
+            tracing::error!(
+                stream = self.stream.cached_info().config.name,
+                sequence = message.position,
+                subject = message.topic,
+                "the NATS client can't read the headers of a message and breaks its connection off; the message was asked for \
+                 alone. `nats stream rmm STREAM SEQUENCE` removes it"
+            );
+            self.hand_on(message, true).await?;
+        }
+        Ok(())
     }
 
     async fn read(&mut self) -> Result<std::convert::Infallible, Broken> {
@@ -141,18 +177,18 @@ impl Reader {
                 return Err(Broken::Gap);
             }
             let (position, pending) = (info.stream_sequence, info.pending);
-            self.hand_on(message, position).await?;
+            self.hand_on(received(message, position), false).await?;
             self.waiting.send_replace(Some(pending));
         }
         Ok(())
     }
 
-    async fn hand_on(&mut self, message: jetstream::Message, position: u64) -> Result<(), Broken> {
-        let mut message = received(message, position);
+    async fn hand_on(&mut self, mut message: Message, by_hand: bool) -> Result<(), Broken> {
+        let position = message.position;
         message.room = self.rooms.take(message.bytes()).await;
         // Before the engine can be done with it.
         self.notes
-            .send(Note::Opened { position })
+            .send(Note::Opened { position, by_hand })
             .map_err(|_| Broken::Over)?;
         self.incoming
             .send(Incoming::Message(message))

@@ -24,7 +24,7 @@ fn a_death_that_blocks_holds_its_followers() {
     for seq in 1..=3 {
         window.admit(Entry::new(stored(seq, "a"), strict(), Some(page)));
     }
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     window.complete(all(batch, dead()));
     let settlement = settle(&mut window, &[]);
     assert_eq!(
@@ -42,12 +42,12 @@ fn a_death_that_blocks_holds_its_followers() {
 fn a_key_told_free_stays_blocked_by_a_death_that_is_not_written_yet() {
     let mut window = window(false);
     window.admit_parked(Entry::new(stored(1, "a"), strict(), None), true);
-    let delayed = window.take_batch(0, 10);
+    let delayed = window.take_batch([0], 10);
     window.complete(all(delayed, Resolution::Delivered));
     let on_its_way = window.take_settling().unwrap();
     let page = window.open_page(2..=3, 3);
     window.admit(Entry::new(stored(2, "a"), strict(), Some(page)));
-    let batch = window.take_batch(0, 10);
+    let batch = window.take_batch([0], 10);
     window.complete(all(batch, dead()));
     window.settled(&on_its_way, &[(lane_of("a"), "a".to_owned())]);
     window.admit(Entry::new(stored(3, "a"), strict(), Some(page)));

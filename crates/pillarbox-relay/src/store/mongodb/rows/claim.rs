@@ -49,6 +49,7 @@ impl Reader for RowsReader {
         let me = self.shared.name();
         if std::mem::take(&mut self.first) {
             // What an earlier reader of this relay has left.
+            self.shared.claimed().clear();
             unlock(&self.connection, &me).await?;
         }
         let woken = self.shared.woken.swap(false, Ordering::Relaxed);
@@ -138,6 +139,9 @@ impl RowsReader {
                 .run(at.events.update_many(back, give_back()))
                 .await?;
         }
+        let read = page.events.iter().map(|event| event.seq);
+        let unreadable = page.unreadable.iter().map(|row| row.seq);
+        self.shared.claimed().extend(read.chain(unreadable));
         page.events.sort_by_key(|event| event.seq);
         Ok(page)
     }
@@ -148,12 +152,10 @@ fn pending() -> Document {
     doc! { "status": "pending", "$expr": due }
 }
 
+/// However often it was tried: what has no attempt left is dead, or is to be tried for ever.
 fn failed() -> Document {
-    let may = doc! { "$or": [
-        { "$lte": [{ "$ifNull": ["$max_retries", null] }, null] }, { "$lt": ["$retry_count", "$max_retries"] },
-    ] };
     let due = doc! { "$lte": [{ "$ifNull": ["$retry_at", null] }, "$$NOW"] };
-    doc! { "status": "failed", "$expr": { "$and": [may, due] } }
+    doc! { "status": "failed", "$expr": due }
 }
 
 fn abandoned() -> Document {

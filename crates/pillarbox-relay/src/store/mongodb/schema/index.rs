@@ -105,7 +105,7 @@ fn parked_indexes() -> Vec<Index> {
     vec![
         Index {
             partial: Some(doc! { "due_at": { "$exists": true } }),
-            ..Index::new("due", doc! { "due_at": 1, "lane": 1 })
+            ..Index::new("due_seq", doc! { "due_at": 1, "_id": 1, "lane": 1 })
         },
         Index::new(
             "key",
@@ -137,5 +137,13 @@ pub(super) fn indexes(collection: &str) -> Vec<Index> {
         "recoveries" => vec![Index::new("seq", doc! { "seq": 1 })],
         "notice_sends" => vec![Index::new("channel_due", doc! { "_id.channel": 1, "due_at": 1 })],
         _ => Vec::new(),
+    }
+}
+
+/// What an earlier version made and nothing uses any more.
+pub(super) fn retired(collection: &str) -> &'static [&'static str] {
+    match collection {
+        "parked" => &["due"],
+        _ => &[],
     }
 }

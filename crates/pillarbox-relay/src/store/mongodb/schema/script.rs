@@ -6,14 +6,14 @@ use pillarbox::table::Tables;
 
 use super::{
     super::connection::names,
-    index::{Index, indexes},
+    index::{Index, indexes, retired},
     validator,
 };
 
 /// A script for mongosh that makes the same, in the database it is connected to unless the tables name another.
 pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
     let mut script = String::from(
-        "// The outbox, version 4. Run it with mongosh on the primary; running it again changes nothing.\n",
+        "// The outbox, version 5. Run it with mongosh on the primary; running it again changes nothing.\n",
     );
     for (name, collection) in names(tables) {
         let (database, _) = place(&collection);
@@ -32,6 +32,13 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
             let (keys, options) = (js(&index.keys), js(&index.options()));
             let _ = writeln!(script, "{collection}.createIndex({keys}, {options});");
         }
+        for index in retired(name) {
+            let there = format!(
+                "{collection}.getIndexes().some(index => index.name === {})",
+                js(index)
+            );
+            let _ = writeln!(script, "if ({there}) {collection}.dropIndex({});", js(index));
+        }
         if name == "lanes" {
             let fields = "{ owner: null, epoch: Long(0), lease_until: new Date(0), low_mark: Long(0) }";
             let update = format!("{{ _id: Int32(n) }}, {{ $setOnInsert: {fields} }}, {{ upsert: true }}");
@@ -41,7 +48,7 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
             );
         }
         if name == "meta" {
-            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(4) } }, { upsert: true }";
+            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(5) } }, { upsert: true }";
             let _ = writeln!(script, "{collection}.updateOne({update});");
         }
     }

@@ -17,21 +17,23 @@ pub(super) struct Found {
     pub(super) snapshot: Option<Snapshot>,
     pub(super) page: Page,
     pub(super) rows: usize,
-    pub(super) payload_bytes: usize,
+    pub(super) bytes: usize,
     pub(super) last_seq: Option<Seq>,
     pub(super) total: usize,
     pub(super) truncated: bool,
-    /// The page ends before a payload that is larger than a small one.
+    /// The page ends before an event that is larger than a small one.
     pub(super) cut: bool,
+    /// The lowest event at or below its lane's low mark, or where everything was decided.
+    pub(super) lowest: Option<Seq>,
 }
 
 impl SnapshotReader {
-    /// What the rows hold. A payload of up to `fetched` bytes came with its row.
+    /// What the rows hold. With `small`, an event that is larger came without its parts.
     pub(super) fn found(
         &mut self,
         rows: Vec<PgRow>,
         limit: PageLimit,
-        fetched: usize,
+        small: Option<usize>,
     ) -> Result<Found, StoreError> {
         let limits = Limits {
             payload_bytes_max: limit.payload_bytes_max,
@@ -41,11 +43,12 @@ impl SnapshotReader {
             snapshot: None,
             page: Page::default(),
             rows: 0,
-            payload_bytes: 0,
+            bytes: 0,
             last_seq: None,
             total: 0,
             truncated: false,
             cut: false,
+            lowest: None,
         };
         found.page.events.reserve_exact(rows.len());
         for (index, row) in rows.iter().enumerate() {
@@ -71,12 +74,17 @@ impl SnapshotReader {
             if no_event {
                 continue;
             }
-            if (fetched + 1..=limit.payload_bytes_max).contains(&row::payload_size(row, EVENT_COLUMNS)) {
+            if small.is_some_and(|small| row::size(row, EVENT_COLUMNS) > small) {
                 found.cut = true;
                 break;
             }
             found.rows += 1;
-            found.add(row::event(row, EVENT_COLUMNS, &limits), &self.low_marks, limit);
+            found.bytes += row::fetched(row, EVENT_COLUMNS, limit.payload_bytes_max);
+            found.add(
+                row::event(row, EVENT_COLUMNS, &limits),
+                &self.low_marks,
+                self.decided,
+            );
         }
         // The statements return them so; SQL does not promise it.
         if !found.page.events.is_sorted_by_key(|event| event.seq) {
@@ -103,15 +111,18 @@ impl SnapshotReader {
 }
 
 impl Found {
-    fn add(&mut self, read: Result<StoredEvent, Unreadable>, low_marks: &[Seq; 256], limit: PageLimit) {
-        let (seq, lane, bytes) = match &read {
-            Ok(event) => (event.seq, event.lane, event.event.payload.len()),
-            Err(unreadable) => (unreadable.seq, unreadable.lane, limit.payload_bytes_max),
+    fn add(&mut self, read: Result<StoredEvent, Unreadable>, low_marks: &[Seq; 256], decided: Seq) {
+        let (seq, lane) = match &read {
+            Ok(event) => (event.seq, event.lane),
+            Err(unreadable) => (unreadable.seq, unreadable.lane),
         };
-        self.payload_bytes += bytes;
         self.last_seq = self.last_seq.max(Some(seq));
+        let low_mark = low_marks[usize::from(lane)];
+        if seq <= low_mark.max(decided) {
+            self.lowest = Some(self.lowest.map_or(seq, |lowest| lowest.min(seq)));
+        }
         // Pages begin at the lowest mark; each lane has its own.
-        if seq <= low_marks[usize::from(lane)] {
+        if seq <= low_mark {
             return;
         }
         match read {

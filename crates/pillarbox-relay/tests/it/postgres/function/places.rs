@@ -170,7 +170,7 @@ async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_fo
     for (before, advice) in [(&*foreign, grant), (without, create.clone())] {
         place.run(before).await;
         let done = store.migrate().await.unwrap();
-        assert_eq!(done, ["nothing to do: version 4 is there"]);
+        assert_eq!(done, ["nothing to do: version 5 is there"]);
         let missing = store.missing().await.unwrap();
         assert!(missing[0].contains(&advice), "{missing:?}");
     }

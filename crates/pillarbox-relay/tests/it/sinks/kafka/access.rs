@@ -178,7 +178,7 @@ async fn a_topic_that_is_not_granted_costs_its_events_an_attempt_and_stops_nothi
     let error = failure(&sink.publish(&[to("orders", event("a", "1"))]).await[0]).clone();
     assert_eq!(
         (error.kind, error.in_doubt),
-        (SinkErrorKind::Busy, false),
+        (SinkErrorKind::NotGranted, false),
         "{error}"
     );
     assert!(error.message.contains("may not write to orders"), "{error}");

@@ -284,7 +284,7 @@ async fn a_topic_that_is_not_granted_fails_only_its_own_events() {
         .publish(&[to("secret", event("a", "1")), to(TOPIC, event("b", "2"))])
         .await;
     let error = failure(&outcomes[0]);
-    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::Busy, false));
+    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::NotGranted, false));
     assert!(error.message.contains("may not write to secret"), "{error}");
     assert_eq!(outcomes[1], Outcome::Delivered);
 
@@ -297,7 +297,7 @@ async fn a_topic_that_is_not_granted_fails_only_its_own_events() {
         .publish(&[to(TOPIC, event("c", "3")), to(TOPIC, event("c", "4"))])
         .await;
     let error = failure(&outcomes[0]);
-    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::Busy, false));
+    assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::NotGranted, false));
     assert_eq!(outcomes[1], Outcome::Held);
 }
 

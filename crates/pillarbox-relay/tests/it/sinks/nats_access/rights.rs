@@ -99,7 +99,7 @@ async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_stil
             // Not for good: a right can be granted while the event waits.
             assert_eq!(
                 (error.kind, error.in_doubt),
-                (SinkErrorKind::Busy, false),
+                (SinkErrorKind::NotGranted, false),
                 "{error}"
             );
             assert!(

@@ -74,5 +74,6 @@ async fn what_was_rejected_stays_so_however_many_conflicts_its_burial_has() {
     stage.letters_away(false);
     stage.done(1).await;
     assert_eq!(stage.calls.load(Ordering::SeqCst), 1, "it is not handled again");
+    assert_eq!(stage.letters().len(), 1, "nor published again");
     assert!(stage.processed(1));
 }

@@ -1,0 +1,90 @@
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+
+use axum::{body::Body, routing::get};
+use bytes::Bytes;
+use futures::stream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{Notify, Semaphore},
+    time::timeout,
+};
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const WRITE_TIME_MAX: Duration = Duration::from_millis(300);
+
+/// A server with one answer, whose body has the place and waits for the word before each of its parts.
+async fn served(place: Arc<Semaphore>, word: Option<Arc<Notify>>) -> SocketAddr {
+    let answer = move || {
+        let (place, word) = (place.clone(), word.clone());
+        async move {
+            let place = place.acquire_owned().await.unwrap();
+            let parts = stream::unfold((place, word), |(place, word)| async move {
+                if let Some(word) = &word {
+                    word.notified().await;
+                }
+                let part = Ok::<_, Infallible>(Bytes::from(vec![b'x'; 64 * 1024]));
+                Some((part, (place, word)))
+            });
+            Body::from_stream(parts)
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new().route("/", get(answer));
+    tokio::spawn(serve(listener, router, WRITE_TIME_MAX, CancellationToken::new()));
+    address
+}
+
+async fn asked(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    client
+}
+
+async fn until_free(place: &Semaphore) {
+    let free = timeout(DEADLINE, place.acquire()).await;
+    drop(free.expect("its place is free").unwrap());
+}
+
+async fn until_taken(place: &Semaphore) {
+    let taken = async {
+        while place.available_permits() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, taken).await.expect("the answer begins");
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_loses_its_place() {
+    let place = Arc::new(Semaphore::new(1));
+    let client = asked(served(place.clone(), None).await).await;
+    until_taken(&place).await;
+    until_free(&place).await;
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_client_with_nothing_to_read_keeps_its_place() {
+    let (place, word) = (Arc::new(Semaphore::new(1)), Arc::new(Notify::new()));
+    let mut client = asked(served(place.clone(), Some(word.clone())).await).await;
+    until_taken(&place).await;
+    let longer = timeout(3 * WRITE_TIME_MAX, place.acquire()).await;
+    assert!(longer.is_err(), "it was disconnected");
+    // Once it begins to read, it gets everything.
+    let mut read = vec![0; 64 * 1024];
+    for _ in 0..4 {
+        word.notify_one();
+        timeout(DEADLINE, client.read_exact(&mut read))
+            .await
+            .unwrap()
+            .unwrap();
+    }
+    drop(client);
+    word.notify_one();
+    word.notify_one();
+    until_free(&place).await;
+}

@@ -1,0 +1,84 @@
+//! A connection whose other side has to take what is written to it.
+
+use std::{
+    io::{Error, ErrorKind, IoSlice, Result},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+pub(super) struct Timely<S> {
+    stream: S,
+    write_time_max: Duration,
+    /// Runs while there is something to write and no room for it.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncWrite + Unpin> Timely<S> {
+    pub(super) fn new(stream: S, write_time_max: Duration) -> Self {
+        Self {
+            stream,
+            write_time_max,
+            stalled: None,
+        }
+    }
+
+    fn timely<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<Result<T>>,
+    ) -> Poll<Result<T>> {
+        let written = write(Pin::new(&mut self.stream), context);
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let time = self.write_time_max;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
+        let over = || Error::new(ErrorKind::TimedOut, "the client takes nothing of its answer");
+        stalled.as_mut().poll(context).map(|()| Err(over()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timely<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        self.timely(context, |stream, context| stream.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        self.timely(context, |stream, context| {
+            stream.poll_write_vectored(context, parts)
+        })
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.timely(context, |stream, context| stream.poll_flush(context))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.timely(context, |stream, context| stream.poll_shutdown(context))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timely<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}

@@ -1,0 +1,93 @@
+//! What a relay says of itself, of its database's file, and of limits that it does not know.
+
+use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+use pillarbox_relay::{
+    connect::{self, DatabaseOptions},
+    store::RelayId,
+};
+
+use super::*;
+
+#[tokio::test]
+async fn status_shows_what_keeps_a_relay_from_delivering() {
+    let folder = migrated();
+    let url = format!("sqlite:{}", folder.path().join("pillarbox.db").display());
+    let store = connect::store(&DatabaseOptions::new(url)).unwrap().store;
+    let relay = RelayId::now_v7();
+    store.heartbeat(relay, "shop-1", DEADLINE, &[]).await.unwrap();
+    let quiet = stdout(&run(folder.path(), &["status"]));
+    assert!(quiet.contains("shop-1") && !quiet.contains("reports"), "{quiet}");
+
+    let trouble = "the stream ORDERS is missing at the sink events";
+    store.report(relay, &[trouble.to_owned()]).await.unwrap();
+    let shown = stdout(&run(folder.path(), &["status"]));
+    assert!(
+        shown.contains(&format!("shop-1 reports:\n  {trouble}")),
+        "{shown}"
+    );
+    let shown = json(&run(folder.path(), &["status", "--json"]));
+    assert_eq!(shown["relays"][0]["troubles"][0], trouble);
+}
+
+#[test]
+fn a_database_that_everybody_can_read_is_warned_of() {
+    let folder = migrated();
+    let database = folder.path().join("pillarbox.db");
+    let mode = || std::fs::metadata(&database).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600, "as it was made");
+    let fine = json(&run(folder.path(), &["config", "check", "--json"]));
+    assert_eq!(fine["warnings"].as_array().unwrap().len(), 0, "{fine}");
+
+    std::fs::set_permissions(&database, Permissions::from_mode(0o644)).unwrap();
+    let checked = run(folder.path(), &["config", "check"]);
+    assert_eq!(code(&checked), 0);
+    assert!(
+        stderr(&checked).contains("can be read by everybody"),
+        "{}",
+        stderr(&checked)
+    );
+    let relay = Running::start(folder.path(), &["run", "--no-http"]);
+    relay.says("can be read by everybody");
+    assert_eq!(relay.stop().0, 0);
+    assert_eq!(mode(), 0o644, "it is the owner's to change");
+}
+
+fn until_classes(folder: &Path, expected: &[&str]) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let status = json(&run(folder, &["status", "--json"]));
+        let classes = status["pressure"].as_array().unwrap().iter();
+        let classes: Vec<&str> = classes.map(|class| class["class"].as_str().unwrap()).collect();
+        if classes == expected {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{classes:?} are there, not {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn a_relay_without_classes_leaves_those_of_others_alone() {
+    let folder = migrated();
+    let start = |backpressure: &str| {
+        let text = format!("outbox:\n  sinks:\n    out: {{ url: \"null:\" }}\n{backpressure}");
+        std::fs::write(folder.path().join("pillarbox.yaml"), text).unwrap();
+        Running::start(folder.path(), &["run", "--no-http"])
+    };
+    let with = start("  backpressure: { classes: [{ name: bulk, hard: 100 }] }\n");
+    until_classes(folder.path(), &["bulk"]);
+
+    // It says so when it has looked; it would have removed them before.
+    let without = start("");
+    without.says("no `backpressure.classes`");
+    until_classes(folder.path(), &["bulk"]);
+    assert_eq!(without.stop().0, 0);
+    assert_eq!(with.stop().0, 0);
+
+    let removing = start("  backpressure: { classes: [] }\n");
+    until_classes(folder.path(), &[]);
+    assert_eq!(removing.stop().0, 0);
+}

@@ -1,0 +1,66 @@
+//! Events of a destination that takes nothing for long: they leave the window for the side table, so that they pin neither
+//! memory nor the low mark.
+
+use std::time::Duration;
+
+use super::{DestinationId, Entry, Window};
+use crate::settlement::{Failed, FailedTry};
+
+impl Window {
+    /// Whether more waits here for the destination than one event of the side table to try it with.
+    pub(in crate::engine) fn can_park(&self, destination: DestinationId) -> bool {
+        let Some(queue) = self.ready.get(destination) else {
+            return false;
+        };
+        let more = |entry: &Entry| {
+            let behind = self
+                .keys
+                .get(&entry.key)
+                .is_some_and(|waiting| !waiting.is_empty());
+            !entry.is_scout() || behind
+        };
+        queue.len() > 1 || queue.iter().any(more)
+    }
+
+    /// Writes what waits for the destination into the side table, uncharged, with everything behind it in its keys. What is
+    /// there already only leaves the window; one such event stays, to try the destination with.
+    pub(in crate::engine) fn park(
+        &mut self,
+        destination: DestinationId,
+        failure: &FailedTry,
+        retry_in: Duration,
+    ) {
+        let queue = self.ready.get_mut(destination).map(std::mem::take);
+        let mut scout = false;
+        for entry in queue.unwrap_or_default() {
+            let key = entry.key;
+            self.blocked.insert(key);
+            self.hold_waiting(key);
+            if entry.is_scout() && !scout {
+                scout = true;
+                self.push_ready(entry);
+                continue;
+            }
+            self.keys.remove(&key);
+            if entry.is_scout() {
+                self.drop_parked(&entry);
+                continue;
+            }
+            self.settling.settlement.failed.push(Failed {
+                parked: entry.to_parked(),
+                attempts: entry.event.attempts,
+                failure: failure.clone(),
+                retry_in,
+            });
+            self.joins(key);
+            self.settling.receipts.push(entry.receipt(true));
+        }
+    }
+
+    /// It stays in the side table, and the store returns it again.
+    pub(super) fn drop_parked(&mut self, entry: &Entry) {
+        self.events -= 1;
+        self.bytes -= entry.event.bytes();
+        self.forget_parked(entry.event.seq, entry.key);
+    }
+}

@@ -1,0 +1,15 @@
+-- What discovery assumes, as it was written down and as it is: the outbox's version and cluster, the files that the low marks belong to,
+-- the sequence, the encoding. Reads 256 rows and one of each catalogue; locks nothing.
+select m.version,
+       m.system_identifier <> c.system_identifier,
+       m.events_file,
+       m.seq_file,
+       pg_relation_filenode('{events}'::regclass)::bigint,
+       pg_relation_filenode('{events_seq}'::regclass)::bigint,
+       case when s.is_called then s.last_value else s.last_value - 1 end,
+       (select coalesce(max(low_mark), 0) from {events_leases}),
+       (select seqcache from pg_sequence where seqrelid = '{events_seq}'::regclass),
+       getdatabaseencoding()::text
+from {events_meta} m
+cross join {events_seq} s
+cross join pg_control_system() c

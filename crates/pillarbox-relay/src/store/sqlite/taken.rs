@@ -1,0 +1,53 @@
+//! What discovery assumes of the file: seqs only grow. SQLite keeps the last one in a table that anybody can write, and a backup
+//! put in its place has an older one. Then the low marks, and the cursors of relays at work, mean nothing.
+
+use super::connection::Connections;
+use crate::{
+    event::Seq,
+    store::{StoreError, StoreErrorKind},
+};
+
+/// Whether the last seq given out is below a low mark; then every relay starts over.
+pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
+    let (taken, mark) = look(at).await?;
+    if taken < mark {
+        start_over(at, taken, mark).await?;
+    }
+    Ok(())
+}
+
+/// The same for a reader that has read up to `after`.
+pub(super) async fn check_reader(at: &Connections, after: Seq) -> Result<(), StoreError> {
+    let (taken, mark) = look(at).await?;
+    if taken >= after {
+        return Ok(());
+    }
+    start_over(at, taken, mark.max(after)).await?;
+    Err(StoreError::new(
+        StoreErrorKind::Fenced,
+        "the sequence of the outbox went back: reading again from its first event",
+    ))
+}
+
+async fn look(at: &Connections) -> Result<(Seq, Seq), StoreError> {
+    sqlx::query_as(at.statements.taken.clone())
+        .bind(at.tables.name())
+        .fetch_one(at.reader())
+        .await
+        .map_err(|e| at.error(e))
+}
+
+async fn start_over(at: &Connections, taken: Seq, mark: Seq) -> Result<(), StoreError> {
+    tracing::warn!(
+        taken,
+        settled = mark,
+        "the sequence of the outbox went back: reading it again from its first event"
+    );
+    let mut tx = at.begin().await?;
+    at.counted(2);
+    sqlx::raw_sql(at.statements.start_over.clone())
+        .execute(&mut *tx)
+        .await
+        .map_err(|e| at.error(e))?;
+    at.commit(tx).await
+}

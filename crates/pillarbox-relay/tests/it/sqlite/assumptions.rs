@@ -1,0 +1,122 @@
+//! Seqs that are given out again are found, and rows that are far too large are not fetched.
+
+use std::time::Duration;
+
+use pillarbox::{Event, Outbox};
+use pillarbox_relay::{
+    Settlement,
+    store::{HeldLane, Reader, RelayId, StoreErrorKind},
+};
+use pillarbox_testkit::contract::store::scene::page;
+
+use super::harness::SqliteHarness;
+
+const LEASE: Duration = Duration::from_secs(600);
+const BACK: &str = "delete from outbox_events; delete from sqlite_sequence where name = 'outbox_events'";
+
+async fn run(harness: &SqliteHarness, sql: &'static str) {
+    sqlx::raw_sql(sql).execute(&harness.application).await.unwrap();
+}
+
+async fn commit(harness: &SqliteHarness, count: usize) -> Vec<uuid::Uuid> {
+    let events: Vec<Event> = (0..count)
+        .map(|_| Event::new("t", "T", "order", "a").payload("{}"))
+        .collect();
+    let mut tx = harness.application.begin_with("begin immediate").await.unwrap();
+    Outbox::default().enqueue_all(&mut tx, &events).await.unwrap();
+    tx.commit().await.unwrap();
+    events.iter().map(|event| event.id).collect()
+}
+
+/// Ten events delivered, by a relay that holds all lanes.
+async fn delivered(harness: &SqliteHarness) -> (RelayId, Vec<HeldLane>, Box<dyn Reader>) {
+    let (store, relay) = (&harness.store.store, RelayId::now_v7());
+    commit(harness, 10).await;
+    let held = store.take_lanes(relay, 256, LEASE).await.unwrap();
+    let mut reader = store.reader(&held);
+    let found = reader.next(page(100)).await.unwrap();
+    assert_eq!((found.events.len(), found.decided), (10, 10));
+    let settlement = Settlement {
+        published: found.events.iter().map(|event| event.seq).collect(),
+        ..Settlement::default()
+    };
+    store.settle(&held, &settlement).await.unwrap();
+    let marked: Vec<HeldLane> = held
+        .iter()
+        .map(|held| HeldLane {
+            low_mark: 10,
+            ..*held
+        })
+        .collect();
+    (relay, marked, reader)
+}
+
+/// Whether the sequence is below the old low mark or above it when the next relay comes.
+#[tokio::test]
+async fn events_after_the_sequence_went_back_are_found_and_counted() {
+    for count in [3, 20] {
+        let harness = SqliteHarness::new().await;
+        let store = &harness.store.store;
+        let (relay, marked, reader) = delivered(&harness).await;
+        store.release_lanes(relay, &marked).await.unwrap();
+        drop(reader);
+        run(&harness, BACK).await;
+        let events = commit(&harness, count).await;
+        assert_eq!(harness.store.admin.status().await.unwrap().pending, count as u64);
+        store.check().await.unwrap();
+        let held = store.take_lanes(relay, 256, LEASE).await.unwrap();
+        let found = store.reader(&held).next(page(100)).await.unwrap();
+        let ids: Vec<_> = found.events.iter().map(|event| event.event.id).collect();
+        assert_eq!(ids, events);
+    }
+}
+
+/// Before the low marks are written down.
+#[tokio::test]
+async fn a_reader_notices_that_the_sequence_went_back() {
+    let harness = SqliteHarness::new().await;
+    let (relay, marked, mut reader) = delivered(&harness).await;
+    run(&harness, "delete from outbox_events").await;
+    assert!(
+        reader.next(page(100)).await.unwrap().events.is_empty(),
+        "deleting is no reason"
+    );
+    run(&harness, BACK).await;
+    commit(&harness, 3).await;
+    let error = reader.next(page(100)).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Fenced, "{error}");
+    let census = harness
+        .store
+        .store
+        .heartbeat(relay, "relay", LEASE, &marked)
+        .await
+        .unwrap();
+    assert!(
+        census.held.is_empty(),
+        "its lanes are to be read again: {census:?}"
+    );
+}
+
+#[tokio::test]
+async fn large_headers_and_texts_are_not_fetched() {
+    let harness = SqliteHarness::new().await;
+    run(
+        &harness,
+        "insert into outbox_events (lane, id, topic, event_type, aggregate_type, aggregate_id, created_at, headers, payload)
+         values (1, 'a', 't', 'T', 'order', 'k', 0, '{\"h\":\"' || hex(zeroblob(1500000)) || '\"}', '{}'),
+                (1, 'b', hex(zeroblob(1500000)), 'T', 'order', 'k', 0, '{}', '{}')",
+    )
+    .await;
+    let store = &harness.store.store;
+    let held = store.take_lanes(RelayId::now_v7(), 256, LEASE).await.unwrap();
+    let found = store.reader(&held).next(page(100)).await.unwrap();
+    let problems: Vec<_> = found.unreadable.iter().map(|row| row.problem.as_str()).collect();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems[0].starts_with("the headers have about 3000008 bytes"),
+        "{problems:?}"
+    );
+    assert!(problems[1].contains("3000007 bytes together"), "{problems:?}");
+    assert_eq!(found.unreadable[1].topic, None);
+    assert_eq!(found.unreadable[1].key.as_deref(), Some("k"));
+}
