@@ -134,6 +134,7 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         "PILLARBOX_NATS_SERVER_OLD",
         debian::old_nats_server(),
     );
+    servers.add(steps, "libfaketime", "PILLARBOX_FAKETIME", debian::faketime());
     servers.add(
         steps,
         "nats-py",

@@ -1,5 +1,7 @@
 //! `cargo xtask torture`: the campaigns for as long as is asked, in release mode, one after the other.
 
+mod report;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +18,7 @@ const SHORT_SECONDS: u64 = 5;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A campaign, or `all`; without it, the campaigns are listed
+    /// A campaign, or `all`; `report` runs the storms and writes docs/RELIABILITY.md; without it, the campaigns are listed
     name: Option<String>,
     /// Repeats the run that printed this seed
     #[arg(long)]
@@ -27,6 +29,16 @@ pub(crate) struct Arguments {
     /// A few seconds each, as in `cargo xtask test`
     #[arg(long)]
     short: bool,
+    /// Builds quickly and runs slowly, instead of in release mode
+    #[arg(long)]
+    debug: bool,
+}
+
+/// What every campaign of this run is told.
+struct Run {
+    seed: u64,
+    seconds: u64,
+    debug: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -43,6 +55,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
+    let run = Run {
+        seed: arguments.seed.unwrap_or_else(any_seed),
+        seconds: if arguments.short {
+            SHORT_SECONDS
+        } else {
+            arguments.seconds
+        },
+        debug: arguments.debug,
+    };
+    if name == "report" {
+        return report::run(&known, &run);
+    }
     let chosen: Vec<_> = known
         .iter()
         .filter(|campaign| name == "all" || campaign.name == *name)
@@ -54,14 +78,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     let mut steps = Steps::default();
     let servers = obtain::all(&mut steps);
-    let seed = arguments.seed.unwrap_or_else(any_seed);
-    let seconds = if arguments.short {
-        SHORT_SECONDS
-    } else {
-        arguments.seconds
-    };
+    let Run { seed, seconds, debug } = run;
     for campaign in chosen {
-        let mut command = campaign_command(campaign);
+        let mut command = campaign_command(campaign, debug);
         command
             .envs(servers.variables())
             .env("PILLARBOX_SEED", seed.to_string())
@@ -78,8 +97,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(steps.exit_code())
 }
 
-fn campaign_command(campaign: &Campaign) -> Command {
-    let mut command = cargo(&["test", "--release", "--workspace", "--all-features"]);
+fn campaign_command(campaign: &Campaign, debug: bool) -> Command {
+    let mut command = cargo(&["test", "--workspace", "--all-features"]);
+    if !debug {
+        command.arg("--release");
+    }
     command.args(match campaign.kind {
         Kind::Integration => ["--test", "it"],
         Kind::Unit => ["--lib", "--bins"],

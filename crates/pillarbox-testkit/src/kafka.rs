@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rdkafka::{
     ClientConfig, Message as _, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    message::Headers,
+    message::{BorrowedMessage, Headers},
 };
 
 /// Whatever takes longer has failed.
@@ -35,6 +35,86 @@ pub async fn messages(bootstrap: &str, topic: &str) -> Vec<Received> {
     }
 }
 
+/// Reads a topic on from where it was last read to.
+pub struct Reader {
+    bootstrap: String,
+    topic: String,
+    /// The next offset of each partition.
+    next: BTreeMap<i32, i64>,
+}
+
+impl Reader {
+    pub fn new(bootstrap: &str, topic: &str) -> Self {
+        Self {
+            bootstrap: bootstrap.to_owned(),
+            topic: topic.to_owned(),
+            next: BTreeMap::new(),
+        }
+    }
+
+    /// The topic was deleted and made again: its offsets start anew.
+    pub fn start_over(&mut self) {
+        self.next.clear();
+    }
+
+    /// What came since the last time, up to where the topic ends now. Blocks its thread. An error: the broker is away or has no
+    /// such topic; what was not returned is read the next time.
+    pub fn read_on(&mut self, patience: Duration) -> Result<Vec<Received>> {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &self.bootstrap)
+            .set("group.id", "pillarbox-testkit")
+            .set("enable.auto.commit", "false")
+            .set("log_level", "2")
+            .create()?;
+        let metadata = consumer.fetch_metadata(Some(&self.topic), patience)?;
+        let known: Vec<_> = metadata
+            .topics()
+            .iter()
+            .flat_map(|topic| topic.partitions())
+            .collect();
+        ensure!(!known.is_empty(), "there is no topic {}", self.topic);
+        let mut unread = BTreeMap::new();
+        let mut partitions = TopicPartitionList::new();
+        for partition in known {
+            let (low, high) = consumer.fetch_watermarks(&self.topic, partition.id(), patience)?;
+            let next = *self.next.get(&partition.id()).unwrap_or(&low);
+            if next < high {
+                partitions.add_partition_offset(&self.topic, partition.id(), Offset::Offset(next))?;
+                unread.insert(partition.id(), high);
+            }
+        }
+        consumer.assign(&partitions)?;
+        let mut next = self.next.clone();
+        let mut messages = Vec::new();
+        while !unread.is_empty() {
+            let message = consumer.poll(patience).context("the topic has no end")??;
+            next.insert(message.partition(), message.offset() + 1);
+            if unread
+                .get(&message.partition())
+                .is_some_and(|end| message.offset() + 1 >= *end)
+            {
+                unread.remove(&message.partition());
+            }
+            messages.push(received(&message));
+        }
+        self.next = next;
+        Ok(messages)
+    }
+}
+
+fn received(message: &BorrowedMessage<'_>) -> Received {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    Received {
+        partition: message.partition(),
+        key: message.key().map(text),
+        headers: headers
+            .map(|header| (header.key.to_owned(), header.value.map(text).unwrap_or_default()))
+            .collect(),
+        payload: message.payload().unwrap_or_default().to_vec(),
+    }
+}
+
 fn read(bootstrap: &str, topic: &str) -> Result<Vec<Received>> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
@@ -60,16 +140,7 @@ fn read(bootstrap: &str, topic: &str) -> Result<Vec<Received>> {
             }
             Err(error) => return Err(error.into()),
         };
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-        messages.push(Received {
-            partition: message.partition(),
-            key: message.key().map(text),
-            headers: headers
-                .map(|header| (header.key.to_owned(), header.value.map(text).unwrap_or_default()))
-                .collect(),
-            payload: message.payload().unwrap_or_default().to_vec(),
-        });
+        messages.push(received(&message));
     }
     Ok(messages)
 }

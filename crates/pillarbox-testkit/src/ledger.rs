@@ -23,6 +23,10 @@ pub struct Ledger {
 struct Pages {
     committed: HashMap<Uuid, (String, u64)>,
     rolled_back: HashSet<Uuid>,
+    /// Until the database has said what became of them.
+    undecided: HashMap<Uuid, (String, u64)>,
+    /// How many there were.
+    in_doubt: usize,
     seen: Vec<Uuid>,
 }
 
@@ -39,6 +43,30 @@ impl Ledger {
     /// The transaction that wrote the event was given up: nobody may ever see it.
     pub fn rolled_back(&self, id: Uuid) {
         self.pages().rolled_back.insert(id);
+    }
+
+    /// The commit was sent and not answered: what the database says afterwards decides. See [`Ledger::decide`].
+    pub fn in_doubt(&self, id: Uuid, key: &str, nth: u64) {
+        let mut pages = self.pages();
+        pages.undecided.insert(id, (key.to_owned(), nth));
+        pages.in_doubt += 1;
+    }
+
+    /// What the database is to be asked about.
+    pub fn undecided(&self) -> Vec<Uuid> {
+        self.pages().undecided.keys().copied().collect()
+    }
+
+    /// The database has said which of the undecided events it holds. The others were never committed.
+    pub fn decide(&self, there: &HashSet<Uuid>) {
+        let mut pages = self.pages();
+        for (id, place) in std::mem::take(&mut pages.undecided) {
+            if there.contains(&id) {
+                pages.committed.insert(id, place);
+            } else {
+                pages.rolled_back.insert(id);
+            }
+        }
     }
 
     /// A receiver got the event. The order of these calls is the order of sight.
@@ -84,6 +112,9 @@ impl Ledger {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub committed: usize,
+    pub rolled_back: usize,
+    /// Whose commit was not answered; they count as committed or rolled back too, once the database has said which.
+    pub in_doubt: usize,
     /// Different events that were seen.
     pub seen: usize,
     pub lost: usize,
@@ -125,6 +156,8 @@ impl Pages {
     fn verdict(&self) -> Verdict {
         let mut verdict = Verdict {
             committed: self.committed.len(),
+            rolled_back: self.rolled_back.len(),
+            in_doubt: self.in_doubt,
             ..Verdict::default()
         };
         let mut strangers = Examples::default();

@@ -13,5 +13,6 @@ pub mod nats_py;
 pub mod proxy;
 pub mod schema_registry_stub;
 pub mod servers;
+pub mod storm;
 pub mod torture;
 pub mod webhooks;

@@ -61,12 +61,18 @@ struct Traffic {
     to_client: AtomicU64,
 }
 
-impl Proxy {
-    /// Starts on a free loopback port.
+/// A port that a proxy will listen on. For a target that must be told the proxy's port before it starts.
+pub struct Reserved {
+    listener: TcpListener,
+    port: u16,
+}
+
+impl Reserved {
+    /// Takes a free loopback port.
     ///
     /// # Panics
     /// When no port can be had.
-    pub async fn start(target: SocketAddr) -> Self {
+    pub async fn port() -> Self {
         let listener = loop {
             match TcpListener::bind(("127.0.0.1", free_port())).await {
                 Ok(listener) => break listener,
@@ -75,6 +81,16 @@ impl Proxy {
             }
         };
         let port = listener.local_addr().map_or(0, |address| address.port());
+        Self { listener, port }
+    }
+
+    pub fn number(&self) -> u16 {
+        self.port
+    }
+
+    /// Starts the proxy.
+    pub fn start(self, target: SocketAddr) -> Proxy {
+        let Self { listener, port } = self;
         let traffic = Arc::new(Traffic::default());
         let (wanted, orders) = watch::channel(Order {
             number: 0,
@@ -82,7 +98,7 @@ impl Proxy {
         });
         let (obey, obeyed) = watch::channel(0);
         let listening = tokio::spawn(listen(listener, target, orders, obey, Arc::clone(&traffic)));
-        Self {
+        Proxy {
             port,
             target,
             wanted,
@@ -90,6 +106,16 @@ impl Proxy {
             traffic,
             listening,
         }
+    }
+}
+
+impl Proxy {
+    /// Starts on a free loopback port.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn start(target: SocketAddr) -> Self {
+        Reserved::port().await.start(target)
     }
 
     /// Starts in front of the server that a URL with a loopback address and a port names. See [`Proxy::through`].

@@ -15,7 +15,9 @@ mod pgbouncer;
 mod postgres;
 mod service;
 
-pub use found::{PYTHON, chat_python, kafka_python, lacking, orders_node, python, skip, webhooks_python};
+pub use found::{
+    PYTHON, chat_python, faketime, kafka_python, lacking, orders_node, python, skip, webhooks_python,
+};
 pub use kafka::{Kafka, KafkaOptions};
 pub use mongo::{Mongo, MongoOptions};
 pub use nats::{Nats, NatsOptions, NatsVersion};

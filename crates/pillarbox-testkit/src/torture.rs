@@ -1,7 +1,7 @@
 //! What a torture campaign is told: how long to go on, and by which seed.
 //!
-//! A campaign is a test named `torture_…` in a crate's `tests/it`, or beside the code where it needs no server. Run as any other test it is short and takes a seed of
-//! its own; `cargo xtask torture` gives it minutes and, when asked, the seed of an earlier run.
+//! A campaign is a test named `torture_…` in a crate's `tests/it`, or beside the code where it needs no server. Run as any other test it is short and has
+//! the same seed every time; `cargo xtask torture` gives it minutes and a new seed, or, when asked, the seed of an earlier run.
 
 use std::env;
 use std::io::Write;
@@ -29,13 +29,11 @@ impl Campaign {
     pub fn begin(name: &'static str) -> Self {
         let seconds = number("PILLARBOX_TORTURE_SECONDS");
         let budget = seconds.map_or(SHORT, Duration::from_secs);
-        // A short run of fuzzing tries the same inputs every time, so that it is red because of what was changed; new ones are
-        // for those who ask for time.
-        let usual = || match seconds.is_none() && name.starts_with("fuzz_") {
-            true => name
-                .bytes()
-                .fold(7, |seed: u64, byte| seed.wrapping_mul(31) + u64::from(byte)),
-            false => rand::random(),
+        // An ordinary test run decides the same every time, so that it is red because of what was changed. New seeds are for
+        // those who ask for time.
+        let usual = || match seconds {
+            None => fixed_seed(name),
+            Some(_) => rand::random(),
         };
         let seed = number("PILLARBOX_SEED").unwrap_or_else(usual);
         Self {
@@ -46,8 +44,17 @@ impl Campaign {
         }
     }
 
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// For one of several campaigns that were given the same seed and should not all do the same.
+    pub fn own_seed(&self) -> u64 {
+        self.seed ^ fixed_seed(self.name)
     }
 
     /// Everything random in the campaign comes from here.
@@ -80,6 +87,13 @@ impl Drop for Campaign {
     }
 }
 
+/// Differs from campaign to campaign.
+fn fixed_seed(name: &str) -> u64 {
+    name.bytes().fold(7, |seed: u64, byte| {
+        seed.wrapping_mul(31).wrapping_add(u64::from(byte))
+    })
+}
+
 fn number(variable: &str) -> Option<u64> {
     let value = env::var(variable).ok()?;
     Some(
@@ -87,4 +101,15 @@ fn number(variable: &str) -> Option<u64> {
             .parse()
             .unwrap_or_else(|_| panic!("{variable}={value}: a whole number is expected")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_of_an_ordinary_run_is_always_the_same_and_differs_between_campaigns() {
+        assert_eq!(fixed_seed("one"), fixed_seed("one"));
+        assert_ne!(fixed_seed("one"), fixed_seed("another"));
+    }
 }

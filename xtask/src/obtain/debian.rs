@@ -1,4 +1,4 @@
-//! What Debian packages: PostgreSQL 15, PgBouncer, an old nats-server, and the tools the downloads need.
+//! What Debian packages: PostgreSQL 15, PgBouncer, an old nats-server, libfaketime, and the tools the downloads need.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,36 +35,66 @@ pub(super) fn pgbouncer() -> Result<PathBuf> {
 
 /// Unpacked into the cache, not installed: nothing needs root, and no service of that name starts with the machine.
 pub(super) fn old_nats_server() -> Result<PathBuf> {
-    let binary = cache::old_nats_server();
-    if binary.is_file() {
-        return Ok(binary);
+    let (binary, version) = (cache::old_nats_server(), cache::NATS_SERVER_OLD);
+    if !binary.is_file() {
+        let variable = "PILLARBOX_NATS_SERVER_OLD";
+        unpack(
+            "nats-server",
+            version,
+            variable,
+            &cache::old_nats_package(),
+            |unpacked| {
+                let says = run(Command::new(unpacked.join("usr/sbin/nats-server")).arg("--version"))?;
+                ensure!(
+                    says.contains(&format!("v{version}")),
+                    "it says it is {}",
+                    says.trim()
+                );
+                Ok(())
+            },
+        )?;
     }
-    let version = cache::NATS_SERVER_OLD;
+    Ok(binary)
+}
+
+/// Unpacked as well: it is a library that tests preload by its path.
+pub(super) fn faketime() -> Result<PathBuf> {
+    let library = cache::faketime();
+    if !library.is_file() {
+        let (version, folder) = (cache::FAKETIME, cache::faketime_package());
+        unpack("libfaketime", version, "PILLARBOX_FAKETIME", &folder, |_| Ok(()))?;
+        ensure!(library.is_file(), "there is no {}", library.display());
+    }
+    Ok(library)
+}
+
+/// Gets a package of this version and unpacks it into the cache, if `check` likes it.
+fn unpack(
+    package: &str,
+    version: &str,
+    variable: &str,
+    target: &Path,
+    check: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     ensure!(
         works("apt-get", &["--version"]),
-        "only Debian's package has it; set PILLARBOX_NATS_SERVER_OLD to a nats-server {version}"
+        "only Debian's package has it; set {variable} to a {package} {version}"
     );
     update();
-    progress(&format!("nats-server {version} (Debian: nats-server)"));
-    into_cache(&cache::old_nats_package(), |folder| {
+    progress(&format!("{package} {version} (Debian: {package})"));
+    into_cache(target, |folder| {
         // Debian appends its own revision to the version.
-        let package = format!("nats-server={version}-*");
-        run(apt_get().args(["download", &package]).current_dir(folder))?;
+        let wanted = format!("{package}={version}-*");
+        run(apt_get().args(["download", &wanted]).current_dir(folder))?;
         let archive = fs::read_dir(folder)?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
             .context("apt-get download left no package")?;
         let unpacked = folder.join("unpacked");
         run(Command::new("dpkg").arg("-x").arg(archive).arg(&unpacked))?;
-        let says = run(Command::new(unpacked.join("usr/sbin/nats-server")).arg("--version"))?;
-        ensure!(
-            says.contains(&format!("v{version}")),
-            "it says it is {}",
-            says.trim()
-        );
+        check(&unpacked)?;
         Ok(unpacked)
-    })?;
-    Ok(binary)
+    })
 }
 
 /// Installs packages where that is possible without asking anybody: as root, with apt-get.

@@ -126,3 +126,27 @@ fn a_verdict_names_a_few_examples_and_no_more() {
     assert_eq!((verdict.lost, verdict.examples.len()), (100, EXAMPLES_MAX));
     assert!(verdict.examples[0].starts_with("lost: 0 of key key-0"));
 }
+
+#[test]
+fn what_is_in_doubt_is_judged_as_the_database_says() {
+    let ledger = committed(&[1]);
+    ledger.seen(event(0, 0));
+    for nth in 1..4 {
+        ledger.in_doubt(event(0, nth), "key-0", nth);
+    }
+    assert_eq!(ledger.undecided().len(), 3);
+    ledger.decide(&HashSet::from([event(0, 1), event(0, 2)]));
+    assert!(ledger.undecided().is_empty());
+    ledger.seen(event(0, 1));
+    ledger.seen(event(0, 3));
+    let verdict = ledger.verdict();
+    assert_eq!(
+        (verdict.committed, verdict.rolled_back, verdict.in_doubt),
+        (3, 1, 3)
+    );
+    assert_eq!(verdict.lost, 1, "the database has it, and nobody saw it");
+    assert_eq!(
+        verdict.never_committed_but_seen, 1,
+        "the database does not have it"
+    );
+}

@@ -15,6 +15,8 @@ pub(crate) const CONFLUENT_KAFKA: &str = "2.16.1";
 pub(crate) const CLOUDEVENTS: &str = "1.12.0";
 pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
 pub(crate) const KAFKA: &str = "4.1.1";
+/// Debian 12's.
+pub(crate) const FAKETIME: &str = "0.9.10";
 /// A wheel with the genuine mongod 6.0.5 in it.
 pub(crate) const MONGOD_WHEEL: &str = "0.4.0";
 pub(crate) const POSTGRES: [(u32, &str); 3] = [
@@ -67,6 +69,18 @@ pub(crate) fn old_nats_package() -> PathBuf {
 
 pub(crate) fn old_nats_server() -> PathBuf {
     old_nats_package().join("usr/sbin/nats-server")
+}
+
+/// The unpacked package of Debian's libfaketime, which is never installed.
+pub(crate) fn faketime_package() -> PathBuf {
+    folder().join(format!("debian-libfaketime-{FAKETIME}"))
+}
+
+pub(crate) fn faketime() -> PathBuf {
+    let libraries = format!("usr/lib/{}-linux-gnu", env::consts::ARCH);
+    faketime_package()
+        .join(libraries)
+        .join("faketime/libfaketimeMT.so.1")
 }
 
 pub(crate) fn python() -> PathBuf {

@@ -113,6 +113,15 @@ pub fn orders_node() -> Option<(PathBuf, PathBuf)> {
     Some((node, modules))
 }
 
+/// The library that gives a process a clock of its own.
+pub fn faketime() -> Option<PathBuf> {
+    [named("PILLARBOX_FAKETIME"), Some(cache::faketime())]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
+        .or_else(|| skip("libfaketime"))
+}
+
 fn executable(variable: &str, usual: Option<PathBuf>, program: &str) -> Option<PathBuf> {
     let on_path = env::var_os("PATH")
         .map(|path| {

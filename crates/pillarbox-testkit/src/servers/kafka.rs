@@ -1,17 +1,18 @@
 //! Apache Kafka in KRaft mode: one node that is broker and controller, data in a private folder.
 
+mod topics;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use uuid::Uuid;
 
+use super::cache;
 use super::found;
 use super::postgres::blocking;
 use super::service::{Service, free_port, freeze, on_a_free_port, signal};
@@ -68,6 +69,9 @@ struct Server {
 }
 
 impl Kafka {
+    /// The version that is obtained.
+    pub const VERSION: &'static str = cache::KAFKA;
+
     /// Starts a broker as it comes. `None`: it is not installed.
     pub async fn start() -> Option<Self> {
         Self::start_with(KafkaOptions::default()).await
@@ -116,25 +120,6 @@ impl Kafka {
     /// The listener that is plain whatever the clients' one is.
     pub fn internal(&self) -> String {
         format!("127.0.0.1:{}", self.internal)
-    }
-
-    /// Makes a topic and waits until it has leaders.
-    pub async fn create_topic(&self, name: &str, partitions: i32) {
-        self.create_topic_with(name, partitions, &[]).await;
-    }
-
-    pub async fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
-        let admin: AdminClient<DefaultClientContext> =
-            client(&self.internal()).create().expect("an admin client");
-        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
-        let topic = settings
-            .iter()
-            .fold(topic, |topic, (setting, value)| topic.set(setting, value));
-        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
-        let made = admin.create_topics([&topic], &options).await.expect("an answer");
-        assert!(made[0].is_ok(), "cannot make {name}: {:?}", made[0]);
-        let (internal, name) = (self.internal(), name.to_owned());
-        blocking(move || has_leaders(&internal, &name, partitions)).await;
     }
 
     /// An orderly end.
@@ -262,22 +247,6 @@ fn is_there(address: &str, cluster: &str) -> bool {
         .fetch_metadata(None, second)
         .is_ok_and(|metadata| !metadata.brokers().is_empty());
     answers && client.client().fetch_cluster_id(second).as_deref() == Some(cluster)
-}
-
-/// What the controller has made, the broker hears of a moment later.
-fn has_leaders(address: &str, topic: &str, partitions: i32) -> Result<()> {
-    let client: BaseConsumer = client(address).create()?;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let metadata = client.fetch_metadata(Some(topic), Duration::from_secs(5))?;
-        let found = metadata.topics().iter().flat_map(|found| found.partitions());
-        let led = found.filter(|partition| partition.leader() >= 0).count();
-        if i32::try_from(led) == Ok(partitions) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "{topic} has no leaders");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn client(address: &str) -> ClientConfig {

@@ -10,4 +10,5 @@ mod killed;
 mod outages;
 mod renewals;
 mod stores;
+mod storm;
 mod unreadable;

@@ -41,6 +41,15 @@ fn fields((id, key, version): &Published) -> [(&'static str, String); 7] {
     ]
 }
 
+/// As the relay writes them, without the id that the broker knows copies by.
+pub(super) fn headers(event: &Published) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, text) in fields(event) {
+        headers.insert(name, text);
+    }
+    headers
+}
+
 /// Makes the stream `name` with the subjects `name.>`.
 pub(super) async fn stream(url: &str, name: &str) -> jetstream::Context {
     let context = jetstream::new(async_nats::connect(url).await.unwrap());
@@ -58,10 +67,7 @@ pub(super) async fn publish_nats(context: &jetstream::Context, subject: &str, ev
     for events in events.chunks(500) {
         let mut acknowledgements = Vec::with_capacity(events.len());
         for event in events {
-            let mut headers = HeaderMap::new();
-            for (name, text) in fields(event) {
-                headers.insert(name, text);
-            }
+            let mut headers = headers(event);
             headers.insert("Nats-Msg-Id", event.0.to_string());
             let sent = context.publish_with_headers(subject.to_owned(), headers, "{\"n\":1}".into());
             acknowledgements.push(sent.await.unwrap());

@@ -1,0 +1,54 @@
+//! Where the outbox is, what fails there, and what it says afterwards.
+
+pub(super) mod mongodb;
+pub(super) mod postgres;
+pub(super) mod sqlite;
+
+use std::{collections::HashSet, path::Path, sync::Arc};
+
+use pillarbox_testkit::{ledger::Ledger, proxy::Proxy, storm::Storm};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub(super) trait Database: Sized {
+    const NAME: &'static str;
+    /// Faults that are not tried here, in words.
+    const NOT_COVERED: &'static [&'static str];
+    /// How far the relays' clock may step.
+    const CLOCK_SECONDS_MAX: i64 = 90;
+
+    /// A server of the campaign's own. `None`: not installed.
+    async fn start(folder: &Path) -> Option<Self>;
+
+    /// Name and version.
+    async fn version(&self) -> String;
+
+    /// The address for one relay, and the network link it leads through, if there is a network.
+    async fn link(&self) -> (Option<Arc<Proxy>>, String);
+
+    /// Makes the application's own tables.
+    async fn prepare(&self);
+
+    /// Starts producers. They end when told so; then the ledger knows everything they did.
+    fn produce(&self, ledger: &Arc<Ledger>, seed: u64, stop: CancellationToken) -> JoinSet<()>;
+
+    fn fail(&self, storm: &mut Storm);
+
+    /// Which of these events the outbox holds.
+    async fn which_exist(&self, ids: &[Uuid]) -> HashSet<Uuid>;
+
+    /// How many events are neither published nor dead.
+    async fn unsettled(&self) -> u64;
+
+    async fn charges(&self) -> Charges;
+}
+
+/// What the faults cost the events.
+pub(super) struct Charges {
+    pub(super) dead: u64,
+    /// How many have an attempt on their account.
+    pub(super) charged: u64,
+    /// Some of what they were charged for.
+    pub(super) errors: Vec<String>,
+}

@@ -1,0 +1,145 @@
+//! One relay: a child process and its log.
+
+use std::{
+    fs::{File, OpenOptions},
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use pillarbox_testkit::servers;
+use tokio::{
+    process::{Child, Command},
+    time::Instant,
+};
+
+use super::PATIENCE;
+
+pub(super) struct Process {
+    n: usize,
+    config: PathBuf,
+    environment: Vec<(&'static str, String)>,
+    log: PathBuf,
+    child: Option<Child>,
+    /// How often it ended without having been told to.
+    exits: u64,
+    complaints: Vec<String>,
+}
+
+impl Process {
+    pub(super) fn new(n: usize, config: PathBuf, environment: Vec<(&'static str, String)>) -> Self {
+        Self {
+            n,
+            log: config.with_extension("log"),
+            config,
+            environment,
+            child: None,
+            exits: 0,
+            complaints: Vec::new(),
+        }
+    }
+
+    pub(super) fn start(&mut self) {
+        let log = self.open_log();
+        let child = Command::new(env!("CARGO_BIN_EXE_pillarbox"))
+            .arg("--config")
+            .arg(&self.config)
+            .args(["run", "--no-http"])
+            .env("PILLARBOX_OUTBOX__PUBLISHER__NAME", format!("relay-{}", self.n))
+            .env_remove("PILLARBOX_LOG")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.config.parent().unwrap())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+    }
+
+    fn open_log(&self) -> File {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .unwrap()
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(super) async fn says(&mut self, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.text().contains(words) {
+            assert!(Instant::now() < deadline, "relay {} never said `{words}`", self.n);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Starts it again if it has ended by itself.
+    pub(super) fn revive(&mut self) {
+        let ended = self
+            .child
+            .as_mut()
+            .is_none_or(|child| child.try_wait().unwrap().is_some());
+        if ended {
+            self.exits += 1;
+            self.start();
+        }
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        if let Some(pid) = self.child.as_ref().and_then(Child::id) {
+            // It may have ended by itself.
+            let _ = servers::signal(name, &[pid]);
+        }
+    }
+
+    /// `kill -9`.
+    pub(super) async fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await.unwrap();
+        }
+    }
+
+    /// SIGTERM. Complains if it has not ended in time, or not in order.
+    pub(super) async fn leave(&mut self, patience: Duration) {
+        self.signal("TERM");
+        let Some(child) = &mut self.child else { return };
+        match tokio::time::timeout(patience, child.wait()).await {
+            Err(_) => {
+                self.complain(&format!("a relay did not stop within {patience:?} of SIGTERM"));
+                self.kill().await;
+            }
+            // Without a code, the signal came before the relay could catch it.
+            Ok(status) => {
+                let code = status.unwrap().code().unwrap_or_default();
+                if code != 0 {
+                    self.complain(&format!("a relay ended with code {code} after SIGTERM"));
+                }
+            }
+        }
+        self.child = None;
+    }
+
+    fn complain(&mut self, words: &str) {
+        self.complaints.push(words.to_owned());
+    }
+
+    pub(super) fn complaints(&mut self) -> Vec<String> {
+        let text = self.text();
+        let mut complaints = std::mem::take(&mut self.complaints);
+        for alarming in ["panicked", "the sweep found"] {
+            if let Some(line) = text.lines().find(|line| line.contains(alarming)) {
+                complaints.push(format!("relay {} said: {line}", self.n));
+            }
+        }
+        complaints
+    }
+
+    pub(super) fn exits(&self) -> u64 {
+        self.exits
+    }
+}
