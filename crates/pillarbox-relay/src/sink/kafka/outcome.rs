@@ -68,7 +68,11 @@ fn no_answer(code: Code, says: &str) -> SinkError {
         | Code::FencedLeaderEpoch
         | Code::UnknownLeaderEpoch
         | Code::PurgeQueue => SinkError::new(Kind::Unavailable, says),
-        Code::NotEnoughReplicasAfterAppend
+        // The client's own: it lets go of a broker, of a connection to it, or of itself.
+        Code::BrokerDestroy
+        | Code::Destroy
+        | Code::InProgress
+        | Code::NotEnoughReplicasAfterAppend
         | Code::OutOfOrderSequenceNumber
         | Code::DuplicateSequenceNumber
         | Code::UnknownProducerId
