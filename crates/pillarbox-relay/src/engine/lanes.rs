@@ -180,6 +180,11 @@ impl Tenancy {
             .held
             .iter()
             .for_each(|&lane| renewed[usize::from(lane)] = true);
+        // A relay that stood still between the two halves of a heartbeat may have taken its own lanes anew, as their leases
+        // were over: under their old epochs they are lost.
+        beat.gained
+            .iter()
+            .for_each(|taken| renewed[usize::from(taken.lane)] = false);
         self.held.retain(|held| renewed[usize::from(held.lane)]);
         self.gained.retain(|held| renewed[usize::from(held.lane)]);
         self.gained.extend(beat.gained);

@@ -70,7 +70,7 @@ fn no_answer(code: Code, says: &str) -> SinkError {
         | Code::PurgeQueue => SinkError::new(Kind::Unavailable, says),
         // The client's own: it lets go of a broker, of a connection to it, or of itself.
         Code::BrokerDestroy
-        | Code::Destroy
+        | Code::DestroyBroker
         | Code::InProgress
         | Code::NotEnoughReplicasAfterAppend
         | Code::OutOfOrderSequenceNumber
