@@ -321,11 +321,13 @@ impl Tenure<'_> {
 
     /// Tells the store what keeps this relay from delivering, when that has changed.
     fn start_report(&mut self) {
-        if !self.report.running && Instant::now() < self.report.at {
+        if !self.report.start() {
             return;
         }
         let troubles = self.context.progress.troubles();
-        if troubles != *self.reported && self.report.start() {
+        if troubles == *self.reported {
+            self.report.done(self.report.every);
+        } else {
             let (store, relay) = (self.context.store.clone(), self.tenancy.relay());
             self.spawn(Job::Report, async move {
                 let result = store.report(relay, &troubles).await;

@@ -163,7 +163,7 @@ async fn a_certificate_for_another_host_is_not_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_not_granted_costs_its_events_an_attempt_and_stops_nothing() {
+async fn a_topic_that_is_not_granted_is_told_as_the_topics_own_trouble() {
     let options = with_users("SASL_PLAINTEXT")
         .set(
             "authorizer.class.name",

@@ -149,13 +149,13 @@ async fn a_user_that_may_only_publish_is_told_what_the_streams_of_the_configurat
     };
     let url = address(&server, "app:x");
     let sink = open(&url, vec![]);
-    sink.check().await.expect("without streams it needs no more");
+    sink.check().await.expect("to publish it needs no more");
     assert_eq!(
         sink.publish(&[to("contract.event", "a")]).await,
         [Outcome::Delivered]
     );
     let error = open(&url, vec![spec("S", "contract.>")])
-        .check()
+        .check_streams()
         .await
         .unwrap_err();
     assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{error}");
