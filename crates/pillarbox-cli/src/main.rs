@@ -34,8 +34,9 @@ fn main() -> ExitCode {
         Err(error) => return output::failed(&anyhow::anyhow!("can't start: {error}")),
     };
     let result = runtime.block_on(dispatch(cli.command, &context));
-    // A blocked read of stdin must not keep the process alive.
-    runtime.shutdown_background();
+    // It ends with the process. A blocked read of stdin must not keep the process alive, and a client whose own tasks are
+    // dropped one by one may panic (MongoDB's does).
+    std::mem::forget(runtime);
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
