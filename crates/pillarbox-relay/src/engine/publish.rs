@@ -89,7 +89,11 @@ impl Desk {
             "a sink returns one outcome for each event"
         );
         let now = Instant::now();
-        let later_delivered = later_delivered(&batch, &outcomes);
+        // An ordered sink takes a beginning of what it was given for each destination: a later answer tells nothing.
+        let later_delivered = match self.sink.capabilities().ordered {
+            true => Vec::new(),
+            false => later_delivered(&batch, &outcomes),
+        };
         let mut broken: Option<String> = None;
         // Where some events of a destination were taken and others not, it counts as paused: else the others would be sent
         // again at once, and again.

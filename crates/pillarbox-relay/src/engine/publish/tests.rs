@@ -6,8 +6,26 @@ use super::*;
 use crate::{
     engine::window::Way,
     event::StoredEvent,
-    sink::{DestinationName, null::Null},
+    sink::{Capabilities, DestinationName, null::Null},
 };
+
+/// A sink that may lose one of several and take the next.
+struct Unordered;
+
+#[async_trait::async_trait]
+impl Sink for Unordered {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
+        vec![Outcome::Delivered; batch.len()]
+    }
+}
 
 struct Scene {
     desk: Desk,
@@ -18,8 +36,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(Arc::new(Unordered))
+    }
+
+    fn with(sink: Arc<dyn Sink>) -> Self {
         Self {
-            desk: Desk::new("sink".into(), Arc::new(Null), "relay".into()),
+            desk: Desk::new("sink".into(), sink, "relay".into()),
             destinations: Destinations::default(),
             outage_max: None,
             progress: Progress::default(),
@@ -123,6 +145,14 @@ fn a_timeout_is_the_events_own_only_if_its_destination_took_a_later_one() {
     assert!(matches!(resolved[0], Resolution::Retry { .. }));
     assert_eq!(resolved[1], Returned, "another destination's answer says nothing");
     assert!(!scene.is_paused("a") && scene.is_paused("b"));
+}
+
+#[test]
+fn an_ordered_sinks_timeout_is_never_the_events_own() {
+    let mut scene = Scene::with(Arc::new(Null));
+    assert!(scene.desk.sink.capabilities().ordered);
+    let resolved = scene.resolve(false, vec![("a", failed(Timeout)), ("a", Delivered)]);
+    assert_eq!(resolved[0], Returned);
 }
 
 #[test]
