@@ -7,6 +7,7 @@
 
 mod aside;
 mod entry;
+mod joining;
 mod key;
 mod park;
 #[cfg(test)]
@@ -369,25 +370,6 @@ impl Window {
         }
     }
 
-    fn hold(&mut self, entry: Entry) {
-        self.joins(entry.key);
-        self.to_hold.push(entry);
-    }
-
-    /// An event of this key is on its way into the side table.
-    fn joins(&mut self, key: KeyId) {
-        *self.joining.entry(key).or_default() += 1;
-    }
-
-    fn joined(&mut self, key: KeyId) {
-        if let Some(count) = self.joining.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.joining.remove(&key);
-            }
-        }
-    }
-
     fn forget_parked(&mut self, seq: Seq, key: KeyId) {
         if self.parked.remove(&seq)
             && let Some(count) = self.parked_keys.get_mut(&key)
@@ -413,49 +395,6 @@ impl Window {
             None => {
                 self.keys.remove(&key);
             }
-        }
-    }
-
-    /// Drops what waits for this sink, and until the window's end whatever comes for it, with everything behind it in
-    /// its keys: the store has it, and the low mark stays below it.
-    pub(super) fn close(&mut self, sink: usize) {
-        self.pages.freeze();
-        self.aside.close(sink);
-        // All events of a destination are for one sink.
-        let of_sink = |queue: &&mut VecDeque<Entry>| queue.front().is_some_and(|entry| entry.sink == sink);
-        let queues: Vec<_> = self
-            .ready
-            .iter_mut()
-            .filter(of_sink)
-            .map(std::mem::take)
-            .collect();
-        for entry in queues.into_iter().flatten() {
-            let behind = self.keys.remove(&entry.key).unwrap_or_default();
-            self.put_aside(entry);
-            behind.into_iter().for_each(|entry| self.put_aside(entry));
-        }
-    }
-
-    pub(super) fn is_closed(&self, sink: usize) -> bool {
-        self.aside.is_closed(sink)
-    }
-
-    /// Whether it may still read on: what it has dropped must be remembered by its keys.
-    pub(super) fn can_read_on(&self) -> bool {
-        self.aside.has_room()
-    }
-
-    /// Whether everything read is here or settled.
-    pub(super) fn is_whole(&self) -> bool {
-        !self.pages.is_frozen()
-    }
-
-    fn put_aside(&mut self, entry: Entry) {
-        self.aside.add(entry.key);
-        self.events -= 1;
-        self.bytes -= entry.event.bytes();
-        if entry.is_parked() {
-            self.forget_parked(entry.event.seq, entry.key);
         }
     }
 

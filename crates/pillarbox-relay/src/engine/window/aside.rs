@@ -1,8 +1,8 @@
 //! What is left to the store while a sink is away, so that it does not fill the window and keep the other sinks waiting.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
-use super::key::KeyId;
+use super::{Entry, Window, key::KeyId};
 
 /// Keys that are remembered: some 10 MB.
 const KEYS_MAX: usize = 200_000;
@@ -40,5 +40,50 @@ impl Aside {
 
     pub(super) fn has_room(&self) -> bool {
         self.keys.len() < KEYS_MAX
+    }
+}
+
+impl Window {
+    /// Drops what waits for this sink, and until the window's end whatever comes for it, with everything behind it in
+    /// its keys: the store has it, and the low mark stays below it.
+    pub(in crate::engine) fn close(&mut self, sink: usize) {
+        self.pages.freeze();
+        self.aside.close(sink);
+        // All events of a destination are for one sink.
+        let of_sink = |queue: &&mut VecDeque<Entry>| queue.front().is_some_and(|entry| entry.sink == sink);
+        let queues: Vec<_> = self
+            .ready
+            .iter_mut()
+            .filter(of_sink)
+            .map(std::mem::take)
+            .collect();
+        for entry in queues.into_iter().flatten() {
+            let behind = self.keys.remove(&entry.key).unwrap_or_default();
+            self.put_aside(entry);
+            behind.into_iter().for_each(|entry| self.put_aside(entry));
+        }
+    }
+
+    pub(in crate::engine) fn is_closed(&self, sink: usize) -> bool {
+        self.aside.is_closed(sink)
+    }
+
+    /// Whether it may still read on: what it has dropped must be remembered by its keys.
+    pub(in crate::engine) fn can_read_on(&self) -> bool {
+        self.aside.has_room()
+    }
+
+    /// Whether everything read is here or settled.
+    pub(in crate::engine) fn is_whole(&self) -> bool {
+        !self.pages.is_frozen()
+    }
+
+    pub(super) fn put_aside(&mut self, entry: Entry) {
+        self.aside.add(entry.key);
+        self.events -= 1;
+        self.bytes -= entry.event.bytes();
+        if entry.is_parked() {
+            self.forget_parked(entry.event.seq, entry.key);
+        }
     }
 }
