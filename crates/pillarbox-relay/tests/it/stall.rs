@@ -38,6 +38,7 @@ enum Job {
     Settle,
     Due,
     Publish,
+    SinkCheck,
 }
 
 /// The jobs of the store, and what the relay must say of each.
@@ -172,7 +173,7 @@ impl Sink for Frozen<Broker> {
     }
 
     async fn check(&self) -> Result<(), SinkError> {
-        self.inner.check().await
+        self.freezer.call(Job::SinkCheck, self.inner.check()).await
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
@@ -181,7 +182,7 @@ impl Sink for Frozen<Broker> {
 }
 
 /// A relay with ten events to deliver, of whose work so many calls freeze.
-fn start(job: Job, calls: u32) -> (RelayHandle, MemoryStore) {
+fn start(job: Job, calls: u32) -> (RelayHandle, MemoryStore, Broker) {
     let freezer = Freezer::new(job, calls);
     let store = MemoryStore::default();
     let broker = Broker::new(&mut StdRng::seed_from_u64(1));
@@ -192,7 +193,7 @@ fn start(job: Job, calls: u32) -> (RelayHandle, MemoryStore) {
     transaction.commit();
     let sink: Arc<dyn Sink> = Arc::new(Frozen {
         freezer: freezer.clone(),
-        inner: broker,
+        inner: broker.clone(),
     });
     let relay = Relay {
         store: Arc::new(Frozen {
@@ -203,7 +204,7 @@ fn start(job: Job, calls: u32) -> (RelayHandle, MemoryStore) {
         routes: Routes::to_one("sim"),
         options: Options::default(),
     };
-    (relay.start(), store)
+    (relay.start(), store, broker)
 }
 
 async fn all_published(store: &MemoryStore) {
@@ -220,7 +221,7 @@ async fn all_published(store: &MemoryStore) {
 #[tokio::test(start_paused = true)]
 async fn a_relay_with_a_frozen_job_says_so_and_starts_over() {
     for (job, waits_for) in OF_THE_STORE {
-        let (relay, store) = start(job, 1);
+        let (relay, store, _) = start(job, 1);
         let said = async {
             loop {
                 if let Some(stalled) = relay.progress.report().stalled {
@@ -250,7 +251,7 @@ async fn a_relay_with_a_frozen_job_says_so_and_starts_over() {
 #[tokio::test(start_paused = true)]
 async fn a_relay_whose_job_stays_frozen_ends_with_an_error() {
     for (job, _) in OF_THE_STORE {
-        let (relay, _store) = start(job, u32::MAX);
+        let (relay, ..) = start(job, u32::MAX);
         let ended = tokio::time::timeout(Duration::from_secs(600), relay.finished()).await;
         let error = ended
             .unwrap_or_else(|_| panic!("{job:?}: it went on for ever"))
@@ -266,7 +267,25 @@ async fn a_relay_whose_job_stays_frozen_ends_with_an_error() {
 /// Not the relay's own stall: the destination is paused, told of, and tried again.
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_never_answers_a_batch_costs_that_batch_its_time_and_no_attempt() {
-    let (relay, store) = start(Job::Publish, 3);
+    let (relay, store, _) = start(Job::Publish, 3);
+    all_published(&store).await;
+    assert!(store.rows().iter().all(|row| row.stored.attempts == 0));
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_never_answers_a_check_is_asked_again() {
+    let (relay, store, broker) = start(Job::SinkCheck, 3);
+    broker.set_away(true);
+    let down = async {
+        while relay.progress.troubles().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), down)
+        .await
+        .expect("the sink is seen to be away");
+    broker.set_away(false);
     all_published(&store).await;
     assert!(store.rows().iter().all(|row| row.stored.attempts == 0));
     relay.stop().await.unwrap();
