@@ -23,7 +23,7 @@ use crate::{
 /// What keys whose events fail cost all the others
 ///
 /// Delivers a backlog again and again, in turn as it is (clean) and with one key in so many whose
-/// events no stream takes (poisoned): these fail, are tried again and hold their keys back. What
+/// events no stream takes (poisoned): these wait, are tried now and then and hold their keys back. What
 /// is compared is how fast the events of all other keys arrive, from the relays' start until the
 /// last of them is in the stream. Every other pair begins with the poisoned one, because machines
 /// drift. Each time what arrived is read back and checked. Needs a nats:// sink.
