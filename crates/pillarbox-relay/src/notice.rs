@@ -1,7 +1,8 @@
-//! Telling people of dead letters: once for each cause, not for each event; and once more when it is over.
+//! Telling people of dead letters and of what keeps relays from delivering: once for each cause, not for each event; and
+//! once more when it is over.
 //!
-//! [`watch`] looks at the open dead letters and at what was told before; [`decide`] says what is news; the store writes
-//! it down ([`Notices::tell`]) together with a delivery for each [`Channel`]. [`deliver`] carries the deliveries out, each
+//! [`watch`] looks at the open dead letters and at what was told before; [`trouble`] looks at what relays report;
+//! [`decide`] says what is news; the store writes it down ([`Notices::tell`]) together with a delivery for each [`Channel`]. [`deliver`] carries the deliveries out, each
 //! channel by itself. Several relays share the tables: of two that find the same news, one writes it down, and a
 //! delivery is claimed before it is tried. Events never wait for any of this.
 
@@ -12,6 +13,7 @@ mod deliver;
 mod log;
 mod message;
 mod signature;
+mod trouble;
 mod watch;
 mod webhook;
 
@@ -27,12 +29,17 @@ pub use self::{
     command::CommandChannel,
     decide::{Gone, News, decide, gone},
     log::LogChannel,
-    message::{About, Kind, Message},
+    message::{About, AboutTrouble, Kind, Message},
     signature::{Secret, SecretError},
+    trouble::TroubleWatch,
     watch::Watch,
     webhook::WebhookChannel,
 };
-use crate::{dead::DeadLetters, engine::progress::Progress, store::StoreError};
+use crate::{
+    dead::DeadLetters,
+    engine::progress::Progress,
+    store::{StoreError, Trouble},
+};
 
 /// When to tell, and how hard to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +52,9 @@ pub struct Options {
     pub look_every: Duration,
     /// How long a cause must be gone before people hear that it is.
     pub recovery_wait: Duration,
+    /// How long a sink, a destination or a relay must be in trouble, or be well again, before people hear of it. `None`:
+    /// they never do.
+    pub trouble_wait: Option<Duration>,
     /// The waits before a delivery is tried again. After the last it is given up.
     pub retry_delays: Vec<Duration>,
 }
@@ -56,6 +66,8 @@ impl Default for Options {
             gather: Duration::from_secs(2),
             look_every: Duration::from_secs(60),
             recovery_wait: Duration::from_secs(10),
+            // Longer than a broker's restart, and than a new relay needs to find the trouble of another that ended.
+            trouble_wait: Some(Duration::from_secs(30)),
             // About a day in all.
             retry_delays: [5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400, 28_800, 28_800]
                 .map(Duration::from_secs)
@@ -88,8 +100,8 @@ pub struct Told {
     /// When the latest of them died.
     pub last_died_at: Timestamp,
     pub told_at: Timestamp,
-    /// What was said; `None` when it can't be read.
-    pub about: Option<About>,
+    /// What was said, for whoever told it; null when it can't be read.
+    pub about: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +121,8 @@ pub struct Telling {
     pub state: ToldState,
     pub count: u64,
     pub last_died_at: Timestamp,
-    pub about: About,
+    /// What is said, to be found again in [`Told`].
+    pub about: serde_json::Value,
     /// The same at every try, so that a receiver can drop copies.
     pub id: Uuid,
     /// What is delivered.
@@ -159,6 +172,9 @@ pub trait Notices: Send + Sync + 'static {
 
     /// Open letters of this fingerprint that died later than that.
     async fn died_since(&self, fingerprint: &str, after: Timestamp) -> Result<u64, StoreError>;
+
+    /// What the living relays report that keeps them from delivering, of each relay by itself.
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError>;
 
     /// The database's time, and what was told, the latest first: at most [`CAUSES_MAX`].
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError>;
@@ -223,6 +239,10 @@ impl Notifier {
                 stop.clone(),
             );
             tasks.spawn(delivering);
+        }
+        if let Some(wait) = self.options.trouble_wait {
+            let watch = TroubleWatch::new(self.notices.clone(), wait, &self.relay, &self.outbox);
+            tasks.spawn(trouble::keep(watch, lines.clone(), stop.clone()));
         }
         let watch = Watch {
             dead_letters: self.dead_letters,

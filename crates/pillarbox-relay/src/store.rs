@@ -13,7 +13,7 @@ pub mod mongodb;
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod troubles;
+pub mod trouble;
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 pub use self::admin::Admin;
 pub use self::error::{StoreError, StoreErrorKind};
+pub use self::trouble::{Trouble, TroubleKind};
 use crate::{
     event::{Lane, Seq, StoredEvent, Unreadable},
     settlement::Settlement,
@@ -195,9 +196,10 @@ pub trait Store: Send + Sync + 'static {
     /// The keys of these lanes that have failing or held events, as [`pillarbox::lane::key_hash`]es.
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError>;
 
-    /// What keeps this relay from delivering, a line each, for [`Admin::status`]. It replaces what the relay reported before.
-    /// The first 20 lines are kept, 500 characters of each. Does nothing for a relay without a heartbeat.
-    async fn report(&self, _relay: RelayId, _troubles: &[String]) -> Result<(), StoreError> {
+    /// What keeps this relay from delivering, for [`Admin::status`] and for people who are told of it. It replaces what the
+    /// relay reported before. The first 20 are kept, 500 characters of each text. Does nothing for a relay without a
+    /// heartbeat.
+    async fn report(&self, _relay: RelayId, _troubles: &[Trouble]) -> Result<(), StoreError> {
         Ok(())
     }
 

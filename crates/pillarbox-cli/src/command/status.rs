@@ -107,7 +107,7 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
     for relay in status.relays.iter().filter(|relay| !relay.troubles.is_empty()) {
         let _ = write!(text, "\n\n{} reports:", relay.name);
         for trouble in &relay.troubles {
-            let _ = write!(text, "\n  {}", context.bad(trouble));
+            let _ = write!(text, "\n  {}", context.bad(&trouble.to_string()));
         }
     }
     text

@@ -47,6 +47,8 @@ outbox:
       gather_ms: 2000
       check_interval_seconds: 60
       recovery_wait_seconds: 10
+      troubles: true
+      trouble_wait_seconds: 30
       retry_delays_seconds: [5, 30, 120]
       log: true
       webhooks:

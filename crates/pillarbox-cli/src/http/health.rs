@@ -21,7 +21,8 @@ fn stalled(progress: &Progress) -> Option<String> {
     let silent = progress.silent_for();
     let silent = (silent > LOOP_SILENT_MAX)
         .then(|| format!("the relay's loop stands still for {} s", silent.as_secs()));
-    progress.report().stalled.or(silent)
+    let stalled = progress.report().stalled;
+    stalled.map(|stalled| stalled.why).or(silent)
 }
 
 /// The relay works on its database. A sink that is away does not count: another relay would not reach it either.

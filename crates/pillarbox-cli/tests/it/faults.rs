@@ -17,5 +17,6 @@ mod overlapping;
 mod poison;
 mod pressure;
 mod relays;
+mod stalls;
 mod strangers;
 mod transactions;

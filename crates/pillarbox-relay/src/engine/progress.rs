@@ -13,7 +13,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{check::Checks, settlement::Settlement};
+use crate::{
+    check::Checks,
+    settlement::Settlement,
+    store::{Trouble, TroubleKind},
+};
 
 /// More troubles than this are not told one by one.
 const TROUBLES_MAX: usize = 20;
@@ -38,9 +42,9 @@ pub struct Progress {
     store_down: Mutex<Option<String>>,
     sinks: Mutex<BTreeMap<String, SinkState>>,
     /// The paused ones, and why.
-    destinations: Mutex<BTreeMap<String, Paused>>,
+    destinations: Mutex<BTreeMap<String, Outage>>,
     /// What the relay waits for in vain.
-    stalled: Mutex<Option<String>>,
+    stalled: Mutex<Option<Outage>>,
     /// When the relay's loop last went round.
     ticked: Mutex<Option<Instant>>,
     /// They know how their schema registry is, and how often they warned.
@@ -52,14 +56,12 @@ pub struct Progress {
 pub enum SinkState {
     Up,
     /// Paused until it answers again; no event is charged with it.
-    Down {
-        why: String,
-    },
+    Down(Outage),
 }
 
-/// A stream, topic or partition that takes nothing. No event is charged with it.
+/// Why something does not work: a sink, a stream, a topic, a partition, or the relay itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Paused {
+pub struct Outage {
     pub why: String,
     /// To the second.
     pub since: Timestamp,
@@ -80,9 +82,9 @@ pub struct ProgressReport {
     pub store_down: Option<String>,
     pub sinks: BTreeMap<String, SinkState>,
     /// Destinations that are paused: `sink/stream topic[partition]`.
-    pub paused: BTreeMap<String, Paused>,
+    pub paused: BTreeMap<String, Outage>,
     /// What the relay waits for in vain.
-    pub stalled: Option<String>,
+    pub stalled: Option<Outage>,
     /// Failed checks that were only warned of.
     pub warned: u64,
     /// Why events may wait to be checked, when the schema registry is away.
@@ -138,38 +140,28 @@ impl Progress {
         news
     }
 
-    pub(super) fn sink_is(&self, sink: &str, state: SinkState) {
-        self.sinks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(sink.to_owned(), state);
+    /// A sink is away, for this reason; or (`None`) it is up.
+    pub(super) fn sink_is(&self, sink: &str, why: Option<&str>) {
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match sinks.remove(sink) {
+            Some(SinkState::Down(outage)) => Some(outage),
+            Some(SinkState::Up) | None => None,
+        };
+        let state = Outage::after(before, why).map_or(SinkState::Up, SinkState::Down);
+        sinks.insert(sink.to_owned(), state);
     }
 
     /// A destination takes nothing, for this reason; or (`None`) it takes events.
     pub(super) fn destination_is(&self, label: &str, why: Option<&str>) {
         let mut paused = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
-        match why {
-            None => {
-                paused.remove(label);
-            }
-            Some(why) => match paused.get_mut(label) {
-                Some(known) => why.clone_into(&mut known.why),
-                None => {
-                    let since = Timestamp::now()
-                        .round(jiff::Unit::Second)
-                        .unwrap_or(Timestamp::UNIX_EPOCH);
-                    let why = why.to_owned();
-                    paused.insert(label.to_owned(), Paused { why, since });
-                }
-            },
+        if let Some(outage) = Outage::after(paused.remove(label), why) {
+            paused.insert(label.to_owned(), outage);
         }
     }
 
     pub(super) fn stalled_is(&self, waiting_for: Option<&str>) {
         let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        if stalled.as_deref() != waiting_for {
-            *stalled = waiting_for.map(str::to_owned);
-        }
+        *stalled = Outage::after(stalled.take(), waiting_for);
     }
 
     /// The relay's loop goes round.
@@ -183,23 +175,23 @@ impl Progress {
         ticked.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
-    /// What keeps the relay from delivering, a line each: sinks and destinations that take nothing, and for what the relay waits.
-    pub fn troubles(&self) -> Vec<String> {
+    /// What keeps the relay of this name from delivering: what it waits for, sinks and destinations that take nothing.
+    pub fn troubles(&self, relay: &str) -> Vec<Trouble> {
         let report = self.report();
+        let trouble = |kind, what, Outage { why, since }| Trouble {
+            kind,
+            what,
+            why,
+            since,
+        };
         let sinks = report.sinks.into_iter().filter_map(|(sink, state)| match state {
             SinkState::Up => None,
-            SinkState::Down { why } => Some(format!("sink {sink} is away: {why}")),
+            SinkState::Down(outage) => Some(trouble(TroubleKind::Sink, sink, outage)),
         });
-        let paused = report.paused.into_iter().map(|(destination, paused)| {
-            format!(
-                "{destination} has been paused since {}: {}",
-                paused.since, paused.why
-            )
-        });
-        let stalled = report
-            .stalled
-            .into_iter()
-            .map(|waiting_for| format!("stalled: {waiting_for}"));
+        let paused = report.paused.into_iter();
+        let paused = paused.map(|(what, outage)| trouble(TroubleKind::Destination, what, outage));
+        let stalled = report.stalled.into_iter();
+        let stalled = stalled.map(|outage| trouble(TroubleKind::Stall, relay.to_owned(), outage));
         stalled.chain(sinks).chain(paused).take(TROUBLES_MAX).collect()
     }
 
@@ -228,6 +220,20 @@ impl Progress {
         add(&self.held, settlement.held.len());
         add(&self.dead, settlement.dead.len());
         add(&self.settled, settlement.len());
+    }
+}
+
+impl Outage {
+    /// What is known now: nothing when there is no reason; a new reason changes nothing about the time.
+    fn after(before: Option<Self>, why: Option<&str>) -> Option<Self> {
+        let why = why?.to_owned();
+        let now = || {
+            Timestamp::now()
+                .round(jiff::Unit::Second)
+                .unwrap_or(Timestamp::UNIX_EPOCH)
+        };
+        let since = before.map_or_else(now, |outage| outage.since);
+        Some(Self { why, since })
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     destinations::{DestinationId, Destinations},
     health::SinkHealth,
-    progress::{Progress, SinkState},
+    progress::Progress,
     window::{Entry, Resolution},
 };
 use crate::{
@@ -59,7 +59,7 @@ impl Desk {
         match result {
             Ok(()) => {
                 tracing::info!(sink = &*self.name, "the sink answers again: going on");
-                progress.sink_is(&self.name, SinkState::Up);
+                progress.sink_is(&self.name, None);
                 self.health.check_passed();
             }
             Err(error) if error.kind == SinkErrorKind::Misconfigured => return Err(error),
@@ -67,7 +67,7 @@ impl Desk {
                 // What broke the connection is one thing, what keeps it from coming back may be another.
                 if self.health.check_failed(&error.message, Instant::now()) {
                     tracing::warn!(sink = &*self.name, why = error.message, "the sink is still away");
-                    progress.sink_is(&self.name, SinkState::Down { why: error.message });
+                    progress.sink_is(&self.name, Some(&error.message));
                 }
             }
         }
@@ -181,7 +181,7 @@ impl Desk {
                 why,
                 "the sink is away: pausing it; no event is charged with an attempt"
             );
-            progress.sink_is(&self.name, SinkState::Down { why });
+            progress.sink_is(&self.name, Some(&why));
         }
     }
 

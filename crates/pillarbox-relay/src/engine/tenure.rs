@@ -34,7 +34,7 @@ use super::{
 use crate::{
     event::{Lane, Seq, StoredEvent},
     sink::{Outcome, SinkError},
-    store::{Due, DuePlace, HeldLane, Settled, StoreError, StoreErrorKind},
+    store::{Due, DuePlace, HeldLane, Settled, StoreError, StoreErrorKind, Trouble},
 };
 
 /// Results wait this long for company before they are written down: fewer, larger statements. No event waits for it.
@@ -83,7 +83,7 @@ enum Done {
     Due(Result<Examined<Due>, StoreError>),
     Swept(Option<Result<Examined<Vec<StoredEvent>>, StoreError>>),
     Reported {
-        troubles: Vec<String>,
+        troubles: Vec<Trouble>,
         result: Result<(), StoreError>,
     },
 }
@@ -108,7 +108,7 @@ pub(super) struct Outliving {
     pub(super) destinations: Destinations,
     pub(super) rng: StdRng,
     /// What the store was told last of this relay's troubles.
-    pub(super) reported: Vec<String>,
+    pub(super) reported: Vec<Trouble>,
 }
 
 pub(super) struct Tenure<'a> {
@@ -117,7 +117,7 @@ pub(super) struct Tenure<'a> {
     desks: &'a mut [Desk],
     destinations: &'a mut Destinations,
     rng: &'a mut StdRng,
-    reported: &'a mut Vec<String>,
+    reported: &'a mut Vec<Trouble>,
     /// The lanes as they were at the start: what is fenced.
     held: Arc<[HeldLane]>,
     window: Window,

@@ -5,7 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{Channel, ChannelError, Kind, Message};
+use serde::de::DeserializeOwned;
+
+use super::{About, AboutTrouble, Channel, ChannelError, Kind, Message};
 
 pub struct LogChannel {
     /// Deaths are errors in the log, and not only warnings.
@@ -27,16 +29,31 @@ impl Channel for LogChannel {
     }
 
     async fn tell(&self, _: Uuid, body: &str) -> Result<(), ChannelError> {
-        let Ok(message) = serde_json::from_str::<Message>(body) else {
+        match (parsed::<About>(body), parsed::<AboutTrouble>(body)) {
+            (Some(message), _) => self.about_letters(message),
+            (_, Some(message)) => self.about_trouble(message),
             // Written by a relay of another version.
-            tracing::warn!(notice = body, "a notice about dead letters");
-            return Ok(());
-        };
-        let about = message.data;
+            (None, None) => tracing::warn!(notice = body, "a notice"),
+        }
+        Ok(())
+    }
+}
+
+fn parsed<A: DeserializeOwned>(body: &str) -> Option<Message<A>> {
+    serde_json::from_str(body).ok()
+}
+
+impl LogChannel {
+    fn about_letters(
+        &self,
+        Message {
+            kind, data: about, ..
+        }: Message,
+    ) {
         let (fingerprint, look) = (&*about.fingerprint, &*about.look);
         let (reason, error) = (about.reason.as_str(), &*about.error);
         let (count, new) = (about.count, about.new);
-        match message.kind {
+        match kind {
             Kind::Opened if self.alert => {
                 tracing::error!(fingerprint, count, reason, error, look, "events are dead")
             }
@@ -75,8 +92,27 @@ impl Channel for LogChannel {
                     "no event is dead of this any more"
                 );
             }
-            Kind::Test => tracing::warn!("a test of the notices about dead letters: nothing died"),
+            Kind::Test => tracing::warn!("a test of the notices: nothing died"),
+            Kind::TroubleOpened | Kind::TroubleRecovered => {}
         }
-        Ok(())
+    }
+
+    fn about_trouble(&self, Message { kind, data, .. }: Message<AboutTrouble>) {
+        let (trouble, what, why) = (data.trouble.as_str(), &*data.what, &*data.why);
+        let (since, relays, look) = (data.since.to_string(), data.relays, &*data.look);
+        match kind {
+            Kind::TroubleRecovered => {
+                tracing::info!(
+                    trouble,
+                    what,
+                    since,
+                    "this keeps no relay from delivering any more"
+                );
+            }
+            _ if self.alert => {
+                tracing::error!(trouble, what, why, since, relays, look, "relays can't deliver");
+            }
+            _ => tracing::warn!(trouble, what, why, since, relays, look, "relays can't deliver"),
+        }
     }
 }

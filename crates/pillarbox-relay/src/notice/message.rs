@@ -3,7 +3,11 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{dead::DeadGroup, settlement::DeadReason};
+use crate::{
+    dead::DeadGroup,
+    settlement::DeadReason,
+    store::{Trouble, TroubleKind},
+};
 
 /// As much of an error as a notice carries.
 const ERROR_CHARS_MAX: usize = 1_000;
@@ -19,6 +23,12 @@ pub enum Kind {
     /// None is dead of it any more.
     #[serde(rename = "pillarbox.dead_letters.recovered")]
     Recovered,
+    /// Something keeps relays from delivering.
+    #[serde(rename = "pillarbox.trouble.opened")]
+    TroubleOpened,
+    /// It no longer does.
+    #[serde(rename = "pillarbox.trouble.recovered")]
+    TroubleRecovered,
     /// Somebody tries whether notices arrive.
     #[serde(rename = "pillarbox.test")]
     Test,
@@ -26,13 +36,14 @@ pub enum Kind {
 
 /// The body of a notice, as every channel delivers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Message {
+pub struct Message<A = About> {
     #[serde(rename = "type")]
     pub kind: Kind,
     pub timestamp: Timestamp,
-    pub data: About,
+    pub data: A,
 }
 
+/// A notice about dead letters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct About {
     pub fingerprint: String,
@@ -59,6 +70,41 @@ pub struct About {
     pub relay: String,
     /// The command that shows the letters.
     pub look: String,
+}
+
+/// A notice about what keeps relays from delivering.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AboutTrouble {
+    pub fingerprint: String,
+    pub trouble: TroubleKind,
+    /// The sink, the destination, or the relay that is stalled.
+    pub what: String,
+    pub why: String,
+    pub since: Timestamp,
+    /// Relays that report it.
+    pub relays: u64,
+    /// The outbox's table.
+    pub outbox: String,
+    /// The relay that tells.
+    pub relay: String,
+    /// The command that shows it.
+    pub look: String,
+}
+
+impl AboutTrouble {
+    pub fn new(fingerprint: &str, trouble: &Trouble, relays: u64, outbox: &str, relay: &str) -> Self {
+        Self {
+            fingerprint: fingerprint.to_owned(),
+            trouble: trouble.kind,
+            what: trouble.what.clone(),
+            why: trouble.why.chars().take(ERROR_CHARS_MAX).collect(),
+            since: trouble.since,
+            relays,
+            outbox: outbox.to_owned(),
+            relay: relay.to_owned(),
+            look: "pillarbox status".into(),
+        }
+    }
 }
 
 impl About {
@@ -113,7 +159,9 @@ impl Message {
             data: About::nothing("000000000000", "this is a test: nothing died", now, outbox, relay),
         }
     }
+}
 
+impl<A: Serialize> Message<A> {
     pub fn body(&self) -> String {
         // Texts, numbers and times: writing them as JSON can't fail.
         serde_json::to_string(self).unwrap_or_default()

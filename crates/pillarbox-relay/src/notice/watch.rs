@@ -7,13 +7,14 @@ use std::{
 };
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
     About, CAUSES_MAX, Gone, Kind, Message, News, Notices, Options, Outcome, Telling, Told, ToldState,
-    decide, deliver::Line, gone,
+    decide, deliver::Line, gone, trouble::is_trouble,
 };
 use crate::{
     dead::{DeadFilter, DeadLetters},
@@ -105,7 +106,8 @@ fn rest(took: Duration, succeeded: bool, look_every: Duration) -> Duration {
 impl Watch {
     /// One look: writes down what is news, with a delivery for each channel. How many notices.
     pub async fn look(&mut self, channels: &[String]) -> Result<usize, StoreError> {
-        let (now, told) = self.notices.told().await?;
+        let (now, mut told) = self.notices.told().await?;
+        told.retain(|told| !is_trouble(&told.fingerprint));
         let causes = self.notices.open().await?;
         let mut outcomes: HashMap<&str, Outcome> = HashMap::new();
         for told in gone(&causes, causes.len() < CAUSES_MAX, &told) {
@@ -177,7 +179,7 @@ impl Watch {
 
     fn recovered(&self, now: Timestamp, before: &Told, outcome: Outcome) -> Telling {
         let unknown = || About::nothing(&before.fingerprint, "unknown", now, &self.outbox, &self.relay);
-        let mut about = before.about.clone().unwrap_or_else(unknown);
+        let mut about = said(before).unwrap_or_else(unknown);
         (about.count, about.new, about.keys, about.topics) = (0, 0, 0, 0);
         about.replayed = Some(outcome.replayed);
         about.discarded = Some(outcome.discarded);
@@ -192,9 +194,12 @@ impl Watch {
 
 /// When the first of the letters died that people were told of.
 fn since(told: &Told) -> Timestamp {
-    told.about
-        .as_ref()
-        .map_or(told.last_died_at, |about| about.first_died_at)
+    said(told).map_or(told.last_died_at, |about| about.first_died_at)
+}
+
+/// `None` when it can't be read.
+fn said(told: &Told) -> Option<About> {
+    About::deserialize(&told.about).ok()
 }
 
 fn telling(now: Timestamp, kind: Kind, state: ToldState, before: Option<&Told>, about: About) -> Telling {
@@ -213,7 +218,7 @@ fn telling(now: Timestamp, kind: Kind, state: ToldState, before: Option<&Told>, 
         last_died_at: about.last_died_at,
         id: Uuid::now_v7(),
         body,
-        about,
+        about: serde_json::to_value(about).unwrap_or_default(),
     }
 }
 

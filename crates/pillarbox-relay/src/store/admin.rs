@@ -42,8 +42,8 @@ pub struct RelayStatus {
     /// How long since it was last heard.
     #[serde(rename = "last_seen_seconds", serialize_with = "duration_seconds")]
     pub last_seen: Duration,
-    /// What keeps it from delivering, a line each.
-    pub troubles: Vec<String>,
+    /// What keeps it from delivering.
+    pub troubles: Vec<super::Trouble>,
 }
 
 /// [`Admin::recent`] is for looking at: larger payloads are not read for it.

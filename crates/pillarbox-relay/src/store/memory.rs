@@ -27,7 +27,7 @@ use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
-    StoreError, StoreErrorKind, troubles,
+    StoreError, StoreErrorKind, Trouble, trouble,
 };
 use crate::{
     event::{Lane, Seq},
@@ -268,9 +268,9 @@ impl Store for MemoryStore {
         self.answer(due)
     }
 
-    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
         if let Some(row) = self.call().await?.relays.get_mut(&relay) {
-            row.troubles = troubles::kept(troubles);
+            row.troubles = trouble::kept(troubles);
         }
         Ok(())
     }

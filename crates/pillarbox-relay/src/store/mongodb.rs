@@ -40,6 +40,7 @@ use self::{
 };
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    Trouble,
 };
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
@@ -127,7 +128,7 @@ impl Store for MongoStore {
         park::blocked_keys(&self.connection, lanes).await
     }
 
-    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
         lanes::report(&self.connection, relay, troubles).await
     }
 

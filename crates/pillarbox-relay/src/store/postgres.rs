@@ -40,6 +40,7 @@ use async_trait::async_trait;
 use self::{assumptions::Assumptions, connection::Connection, notify::Wakening, seen::Seen};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    Trouble,
 };
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
@@ -146,7 +147,7 @@ impl Store for PostgresStore {
         self.park.blocked_keys(&self.connection, lanes).await
     }
 
-    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
         self.lanes.report(&self.connection, relay, troubles).await
     }
 

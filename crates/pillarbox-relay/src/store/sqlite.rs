@@ -33,6 +33,7 @@ pub use self::file::{exposed, make_private};
 use self::{connection::Connections, discover::SqliteReader, wake::Watch};
 use super::{
     Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    Trouble,
 };
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
@@ -110,7 +111,7 @@ impl Store for SqliteStore {
         park::due(&self.connections, held, after, limit).await
     }
 
-    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
         lanes::report(&self.connections, relay, troubles).await
     }
 

@@ -225,7 +225,7 @@ async fn a_relay_with_a_frozen_job_says_so_and_starts_over() {
         let said = async {
             loop {
                 if let Some(stalled) = relay.progress.report().stalled {
-                    return stalled;
+                    return stalled.why;
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -236,9 +236,9 @@ async fn a_relay_with_a_frozen_job_says_so_and_starts_over() {
         assert!(
             relay
                 .progress
-                .troubles()
+                .troubles("relay")
                 .iter()
-                .any(|trouble| trouble.contains(waits_for)),
+                .any(|trouble| trouble.why.contains(waits_for)),
             "{job:?}: status says so"
         );
         all_published(&store).await;
@@ -278,7 +278,7 @@ async fn a_sink_that_never_answers_a_check_is_asked_again() {
     let (relay, store, broker) = start(Job::SinkCheck, 3);
     broker.set_away(true);
     let down = async {
-        while relay.progress.troubles().is_empty() {
+        while relay.progress.troubles("relay").is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

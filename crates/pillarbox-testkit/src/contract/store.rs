@@ -199,6 +199,7 @@ fn list() -> Vec<(&'static str, Check)> {
         delivering::a_later_notice_waits_for_an_earlier_one,
         telling::an_outcome_counts_what_became_of_the_letters,
         telling::a_replayed_event_that_still_waits_is_no_recovery,
+        telling::a_trouble_that_lasts_is_told_once_and_when_it_is_over,
         telling::what_is_over_is_forgotten,
         reprocessing::one_relay_runs_a_schedule,
         reprocessing::only_what_may_be_replayed_is_a_candidate,

@@ -1,4 +1,4 @@
-//! Tells people of dead letters while the relay runs.
+//! Tells people of dead letters and troubles while the relay runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ pub(super) const LAST_WORDS: Duration = Duration::from_secs(3);
 
 pub(super) fn channels(options: &[ChannelOptions]) -> Result<Vec<Arc<dyn Channel>>> {
     let channels = options.iter().map(notice::open).collect::<Result<_, _>>();
-    channels.context("a way to tell people of dead letters can't be used")
+    channels.context("a way to tell people can't be used")
 }
 
 /// `None`: nobody is to be told.

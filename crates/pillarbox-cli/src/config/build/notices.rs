@@ -1,4 +1,4 @@
-//! Who is told of dead letters, and how.
+//! Who is told of dead letters and troubles, and how.
 
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> NoticeSettin
     let waits = [
         ("quiet_period_seconds", given.quiet_period_seconds),
         ("recovery_wait_seconds", given.recovery_wait_seconds),
+        ("trouble_wait_seconds", given.trouble_wait_seconds),
     ];
     let retries = given
         .retry_delays_seconds
@@ -86,6 +87,9 @@ pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> NoticeSettin
             gather: Duration::from_millis(given.gather_ms),
             look_every: Duration::from_secs(given.check_interval_seconds),
             recovery_wait: Duration::from_secs(given.recovery_wait_seconds),
+            trouble_wait: given
+                .troubles
+                .then(|| Duration::from_secs(given.trouble_wait_seconds)),
             retry_delays: given
                 .retry_delays_seconds
                 .iter()

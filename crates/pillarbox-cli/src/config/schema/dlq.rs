@@ -31,6 +31,10 @@ pub(crate) struct Notifications {
     pub check_interval_seconds: u64,
     /// How long a cause must be gone before people hear that it is.
     pub recovery_wait_seconds: u64,
+    /// Also tell people of what keeps relays from delivering: sinks that are away, destinations that are paused, stalls.
+    pub troubles: bool,
+    /// How long such a trouble must last, or be over, before people hear of it.
+    pub trouble_wait_seconds: u64,
     /// The waits before a webhook or a command is tried again; after the last a notice is given up.
     pub retry_delays_seconds: Vec<u64>,
     /// In the relay's log.
@@ -117,6 +121,8 @@ impl Default for Notifications {
             gather_ms: u64::try_from(options.gather.as_millis()).unwrap_or(u64::MAX),
             check_interval_seconds: options.look_every.as_secs(),
             recovery_wait_seconds: options.recovery_wait.as_secs(),
+            troubles: true,
+            trouble_wait_seconds: options.trouble_wait.map_or(0, |wait| wait.as_secs()),
             retry_delays_seconds: options.retry_delays.iter().map(|delay| delay.as_secs()).collect(),
             log: true,
             webhooks: Vec::new(),

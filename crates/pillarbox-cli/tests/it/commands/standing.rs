@@ -4,7 +4,7 @@ use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
 use pillarbox_relay::{
     connect::{self, DatabaseOptions},
-    store::RelayId,
+    store::{RelayId, Trouble, TroubleKind},
 };
 
 use super::*;
@@ -19,15 +19,22 @@ async fn status_shows_what_keeps_a_relay_from_delivering() {
     let quiet = stdout(&run(folder.path(), &["status"]));
     assert!(quiet.contains("shop-1") && !quiet.contains("reports"), "{quiet}");
 
-    let trouble = "the stream ORDERS is missing at the sink events";
-    store.report(relay, &[trouble.to_owned()]).await.unwrap();
+    let trouble = Trouble {
+        kind: TroubleKind::Destination,
+        what: "events/ORDERS orders.placed".into(),
+        why: "the stream ORDERS is missing".into(),
+        since: "2026-11-16T15:00:00Z".parse().unwrap(),
+    };
+    store.report(relay, &[trouble]).await.unwrap();
+    let words = "events/ORDERS orders.placed has been paused since 2026-11-16T15:00:00Z: the stream ORDERS is missing";
     let shown = stdout(&run(folder.path(), &["status"]));
-    assert!(
-        shown.contains(&format!("shop-1 reports:\n  {trouble}")),
-        "{shown}"
-    );
+    assert!(shown.contains(&format!("shop-1 reports:\n  {words}")), "{shown}");
     let shown = json(&run(folder.path(), &["status", "--json"]));
-    assert_eq!(shown["relays"][0]["troubles"][0], trouble);
+    let shown = &shown["relays"][0]["troubles"][0];
+    assert_eq!(
+        (&shown["kind"], &shown["what"]),
+        (&"destination".into(), &"events/ORDERS orders.placed".into())
+    );
 }
 
 #[test]

@@ -3,9 +3,10 @@
 
 use async_nats::jetstream::{self, Context, stream};
 use pillarbox::{Event, Outbox};
+use pillarbox_testkit::webhooks::Receiver;
 use serde_json::{Value, json};
 
-use super::harness::{Scene, messages};
+use super::harness::{Scene, healthz_until, messages};
 
 const WAITING: &str = "select count(*) from outbox_events where status not in ('published', 'dead')";
 const CHARGED: &str = "select count(*) from outbox_events where attempts <> 0 or status = 'dead'";
@@ -47,6 +48,23 @@ async fn troubles(scene: &Scene) -> String {
     relays.iter().map(|relay| relay["troubles"].to_string()).collect()
 }
 
+/// Waits until people hear this of the paused destination.
+async fn told(people: &Receiver, kind: &str) {
+    let deadline = tokio::time::Instant::now() + super::harness::PATIENCE;
+    loop {
+        let notices: Vec<Value> = people.requests().iter().map(|notice| notice.json()).collect();
+        let about = |notice: &Value| notice["data"]["what"].as_str() == Some("events/S2 two.placed");
+        if notices
+            .iter()
+            .any(|notice| notice["type"] == kind && about(notice))
+        {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no {kind}: {notices:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
 /// The relay tells the database once a second.
 async fn status_names(scene: &Scene, words: &str) {
     let deadline = tokio::time::Instant::now() + super::harness::PATIENCE;
@@ -64,17 +82,23 @@ async fn status_names(scene: &Scene, words: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_stream_stops_no_other_stream_of_its_sink() {
+    let people = Receiver::start();
     let Some((scene, mut nats)) = Scene::start(|config| {
         config.routes =
             "[{ topic: 'one.>', sink: events, stream: S1 }, { topic: 'two.>', sink: events, stream: S2 }]"
                 .into();
         config.streams = "[{ name: S1, subjects: ['one.>'] }, { name: S2, subjects: ['two.>'] }]".into();
+        config.dlq = format!(
+            "{{ dlq_notification_enabled: true, notifications: {{ trouble_wait_seconds: 2, webhooks: \
+             [{{ url: 'http://127.0.0.1:{}/', secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }}] }} }}",
+            people.port()
+        );
     })
     .await
     else {
         return;
     };
-    let mut relay = scene.relay("relay").await;
+    let (mut relay, address) = scene.serving("relay").await;
     jetstream(&nats.url()).await.delete_stream("S2").await.unwrap();
     write(&scene, "two.placed", 3).await;
     relay.says("the destination takes nothing: pausing it").await;
@@ -85,6 +109,10 @@ async fn a_missing_stream_stops_no_other_stream_of_its_sink() {
     write(&scene, "one.placed.later", 3).await;
     waiting_of(&scene, "one.placed.later", |waiting| waiting == 0).await;
     status_names(&scene, "S2 two.placed").await;
+    let paused = |body: &Value| body["paused"].as_object().is_some_and(|paused| paused.len() == 1);
+    let health = healthz_until(&address, |code, body| code == 503 && paused(body)).await;
+    assert!(health["paused"].to_string().contains("S2 two.placed"), "{health}");
+    told(&people, "pillarbox.trouble.opened").await;
     assert_eq!(scene.count(CHARGED).await, 0, "an outage charges nobody");
 
     let context = jetstream(&nats.url()).await;
@@ -92,6 +120,8 @@ async fn a_missing_stream_stops_no_other_stream_of_its_sink() {
     waiting_of(&scene, "two.placed", |waiting| waiting == 0).await;
     assert_eq!(messages(&scene.config.sink, "S2").await.len(), 3);
     assert_eq!(scene.count(CHARGED).await, 0);
+    healthz_until(&address, |code, _| code == 200).await;
+    told(&people, "pillarbox.trouble.recovered").await;
     relay.stop().await;
 }
 

@@ -1,6 +1,7 @@
 //! A database, a broker, a configuration and a ledger: what every test here starts from.
 
 mod binary;
+mod health;
 mod kafka;
 mod mongo;
 mod producer;
@@ -18,6 +19,7 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use tokio::time::Instant;
 
 pub(super) use binary::Binary;
+pub(super) use health::{healthz, healthz_until};
 pub(super) use kafka::assert_whole_in;
 pub(super) use mongo::{MongoLoad, MongoScene};
 pub(super) use producer::{Load, Producer};
@@ -48,6 +50,8 @@ pub(super) struct Config {
     /// YAML maps in one line.
     pub validation: String,
     pub backpressure: String,
+    pub dlq: String,
+    pub stall_after_seconds: u64,
 }
 
 impl Config {
@@ -65,6 +69,8 @@ impl Config {
             streams: format!("[{{ name: {STREAM}, subjects: ['orders.>'] }}]"),
             validation: "{}".into(),
             backpressure: "{}".into(),
+            dlq: "{}".into(),
+            stall_after_seconds: 60,
         }
     }
 
@@ -75,9 +81,10 @@ impl Config {
             .map(|url| format!("    far: {{ url: '{url}' }}\n"));
         format!(
             "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
-             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {}, destination_outage_max_seconds: {} }}\n  \
+             routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {}, destination_outage_max_seconds: {}, \
+             stall_after_seconds: {} }}\n  \
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n  \
-             backpressure: {}\n",
+             backpressure: {}\n  dlq: {}\n",
             self.database,
             self.pooler,
             self.sink,
@@ -88,8 +95,10 @@ impl Config {
             self.lease_ms,
             self.window_events_max,
             self.destination_outage_max_seconds,
+            self.stall_after_seconds,
             self.validation,
-            self.backpressure
+            self.backpressure,
+            self.dlq
         )
     }
 }

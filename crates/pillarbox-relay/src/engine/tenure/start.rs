@@ -324,7 +324,7 @@ impl Tenure<'_> {
         if !self.report.start() {
             return;
         }
-        let troubles = self.context.progress.troubles();
+        let troubles = self.context.progress.troubles(&self.context.options.name);
         if troubles == *self.reported {
             self.report.done(self.report.every);
         } else {

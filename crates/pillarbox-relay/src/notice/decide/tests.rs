@@ -98,7 +98,7 @@ impl World {
                 count,
                 last_died_at: cause.map_or(self.now, |cause| cause.last_died_at),
                 told_at: self.now,
-                about: None,
+                about: serde_json::Value::Null,
             });
             self.heard.push((self.now, news, count));
         }

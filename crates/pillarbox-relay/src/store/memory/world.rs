@@ -11,7 +11,7 @@ use pillarbox::{Event, Limits, lane::LANES, lane::lane_of};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::super::{Census, HeldLane, Page, PageLimit, RelayId};
+use super::super::{Census, HeldLane, Page, PageLimit, RelayId, Trouble};
 use crate::{
     event::{Lane, Seq, StoredEvent, Unreadable},
     settlement::DeadReason,
@@ -63,7 +63,7 @@ pub(super) struct RelayRow {
     pub(super) name: String,
     pub(super) seen: Instant,
     pub(super) until: Instant,
-    pub(super) troubles: Vec<String>,
+    pub(super) troubles: Vec<Trouble>,
 }
 
 pub(super) struct World {

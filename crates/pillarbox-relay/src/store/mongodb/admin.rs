@@ -20,6 +20,7 @@ use crate::{
     store::{
         Admin, PageLimit, StoreError,
         admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+        trouble,
     },
 };
 
@@ -157,7 +158,7 @@ impl MongoStore {
                 last_seen: relay
                     .get_datetime("seen_at")
                     .map_or(Duration::ZERO, |at| since(*at, now)),
-                troubles: field::texts(relay, "troubles"),
+                troubles: trouble::from_json(&field::text(relay, "troubles")),
             }
         };
         status.relays = living.iter().map(relay).collect();

@@ -16,12 +16,6 @@ pub(super) fn optional_text(document: &Document, name: &str) -> Option<String> {
     document.get_str(name).ok().map(str::to_owned)
 }
 
-/// Those of a list that are texts; none when it is not there.
-pub(super) fn texts(document: &Document, name: &str) -> Vec<String> {
-    let list = document.get_array(name).into_iter().flatten();
-    list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
-}
-
 /// 0 when it is not there. The server counts in 32 bits as long as they suffice.
 pub(super) fn number(document: &Document, name: &str) -> i64 {
     match document.get(name) {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{connection::Connection, milliseconds};
 use crate::{
     event::Lane,
-    store::{Census, HeldLane, RelayId, StoreError, troubles},
+    store::{Census, HeldLane, RelayId, StoreError, Trouble, trouble},
 };
 
 const LANES: usize = pillarbox::lane::LANES as usize;
@@ -188,10 +188,10 @@ pub(super) async fn leave(
 pub(super) async fn report(
     connection: &Connection,
     relay: RelayId,
-    troubles: &[String],
+    troubles: &[Trouble],
 ) -> Result<(), StoreError> {
     let at = connection.collections().await?;
-    let troubles = doc! { "$set": { "troubles": troubles::kept(troubles) } };
+    let troubles = doc! { "$set": { "troubles": trouble::to_json(troubles) } };
     let report = at.relays.update_one(doc! { "_id": relay.to_string() }, troubles);
     connection.run(report).await.map(drop)
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     notice::{CAUSES_MAX, Claim, Delivery, Notices, OpenCause, Outcome, Telling, Told, ToldState},
-    store::StoreError,
+    store::{self, StoreError, trouble},
 };
 
 /// Another relay may be quicker so often in a row; then it is left to it.
@@ -54,6 +54,15 @@ impl Notices for MongoStore {
             "fingerprint": fingerprint, "died_at": { "$gt": field::until(after) }, "state": "open",
         };
         self.connection.run(at.dead.count_documents(later)).await
+    }
+
+    /// Reads the whole of a small collection.
+    async fn troubles(&self) -> Result<Vec<store::Trouble>, StoreError> {
+        let at = self.connection.collections().await?;
+        let living = doc! { "$expr": { "$gt": ["$expires_at", "$$NOW"] } };
+        let living: Vec<Document> = self.connection.all(at.relays.find(living)).await?;
+        let troubles = |relay| trouble::from_json(&field::text(relay, "troubles"));
+        Ok(living.iter().flat_map(troubles).collect())
     }
 
     /// Reads the whole of a small collection.
@@ -237,7 +246,7 @@ impl Work for Tell<'_> {
             // In microseconds, as it was given: a date has only milliseconds.
             "last_died_at": telling.last_died_at.as_microsecond(),
             "told_at": "$$NOW",
-            "about": { "$literal": serde_json::to_string(&telling.about).unwrap_or_default() },
+            "about": { "$literal": telling.about.to_string() },
         } }];
         tx.counted(1 + self.channels.len() as u64);
         let tell = tx.at.notices.find_one_and_update(before, change).upsert(true);
@@ -277,7 +286,7 @@ fn told(found: &Document) -> Told {
         count: field::count(found, "count"),
         last_died_at: Timestamp::from_microsecond(field::number(found, "last_died_at")).unwrap_or_default(),
         told_at: field::time(found, "told_at"),
-        about: serde_json::from_str(&field::text(found, "about")).ok(),
+        about: serde_json::from_str(&field::text(found, "about")).unwrap_or_default(),
     }
 }
 

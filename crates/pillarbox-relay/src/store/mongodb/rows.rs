@@ -30,7 +30,8 @@ use crate::{
     event::{Lane, Seq},
     settlement::Settlement,
     store::{
-        Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+        Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store,
+        StoreError, Trouble,
     },
 };
 
@@ -218,7 +219,7 @@ impl Store for RowsStore {
         Ok(Vec::new())
     }
 
-    async fn report(&self, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
         self.store.report(relay, troubles).await
     }
 

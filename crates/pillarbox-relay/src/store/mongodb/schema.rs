@@ -5,7 +5,7 @@
 //! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
 //! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
 //! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
-//! | `_relays` | the relay's id, as text | name, seen_at, expires_at, troubles: [text] |
+//! | `_relays` | the relay's id, as text | name, seen_at, expires_at, troubles (JSON) |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
 //! | `_recoveries` | the driver's | seq, action, at, by, why, new_id |
 //! | `_notices` | the fingerprint | n, state, count, last_died_at, told_at, about |

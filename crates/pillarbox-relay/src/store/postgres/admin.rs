@@ -18,7 +18,7 @@ use crate::{
     store::{
         Admin, StoreError,
         admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
-        troubles,
+        trouble,
     },
 };
 
@@ -120,7 +120,7 @@ fn read(counts: &PgRow, relays: &[PgRow]) -> Result<StoreStatus, sqlx::Error> {
                     name: row.try_get(1)?,
                     last_seen: age(row.try_get(2)?),
                     lanes: u16::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u16::MAX),
-                    troubles: troubles::from_json(row.try_get(4)?),
+                    troubles: trouble::from_json(row.try_get(4)?),
                 })
             })
             .collect::<Result<_, sqlx::Error>>()?,

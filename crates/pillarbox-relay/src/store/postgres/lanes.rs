@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Census, HeldLane, RelayId, StoreError, troubles},
+    store::{Census, HeldLane, RelayId, StoreError, Trouble, trouble},
 };
 
 pub(super) struct Statements {
@@ -133,9 +133,9 @@ impl Statements {
         &self,
         connection: &Connection,
         relay: RelayId,
-        troubles: &[String],
+        troubles: &[Trouble],
     ) -> Result<(), StoreError> {
-        let arguments = arguments!(relay, troubles::to_json(troubles))?;
+        let arguments = arguments!(relay, trouble::to_json(troubles))?;
         connection.rows(&self.report, arguments).await.map(drop)
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     notice::{CAUSES_MAX, Claim, Delivery, Notices, OpenCause, Outcome, Telling, Told, ToldState},
-    store::StoreError,
+    store::{StoreError, Trouble, trouble},
 };
 
 #[async_trait]
@@ -38,6 +38,13 @@ impl Notices for PostgresStore {
         Ok(self.counted(&row)? as u64)
     }
 
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        let sql = statement(self.connection.tables(), include_str!("notice_troubles.sql"));
+        let rows = self.connection.rows(&sql, arguments!()?).await?;
+        let troubles = self.read(&rows, |row| Ok(trouble::from_json(row.try_get(0)?)))?;
+        Ok(troubles.into_iter().flatten().collect())
+    }
+
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError> {
         let sql = statement(self.connection.tables(), include_str!("notice_told.sql"));
         let rows = self.connection.rows(&sql, arguments!(CAUSES_MAX as i64)?).await?;
@@ -57,7 +64,7 @@ impl Notices for PostgresStore {
             telling.state.as_str(),
             telling.count as i64,
             telling.last_died_at.as_microsecond(),
-            serde_json::to_string(&telling.about).unwrap_or_default(),
+            telling.about.to_string(),
             telling.id,
             &telling.body,
             channels
@@ -140,7 +147,7 @@ fn told(row: &PgRow) -> Result<Option<Told>, sqlx::Error> {
         count: count(row, 4)?,
         last_died_at: time(row.try_get(5)?),
         told_at: time(row.try_get(6)?),
-        about: serde_json::from_str(row.try_get(7)?).ok(),
+        about: serde_json::from_str(row.try_get(7)?).unwrap_or_default(),
     }))
 }
 

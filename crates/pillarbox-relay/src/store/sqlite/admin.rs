@@ -17,7 +17,7 @@ use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
-    troubles,
+    trouble,
 };
 
 const VERSION: u32 = 5;
@@ -116,7 +116,7 @@ impl Admin for SqliteStore {
                 name,
                 lanes,
                 last_seen: since(seen_at, now),
-                troubles: troubles::from_json(&troubles),
+                troubles: trouble::from_json(&troubles),
             });
         Ok(StoreStatus {
             pending: pending.unsigned_abs(),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq},
-    store::{Census, HeldLane, RelayId, StoreError, troubles},
+    store::{Census, HeldLane, RelayId, StoreError, Trouble, trouble},
 };
 
 pub(super) async fn heartbeat(
@@ -94,10 +94,10 @@ pub(super) async fn leave(at: &Connections, relay: RelayId) -> Result<(), StoreE
     at.commit(tx).await
 }
 
-pub(super) async fn report(at: &Connections, relay: RelayId, troubles: &[String]) -> Result<(), StoreError> {
+pub(super) async fn report(at: &Connections, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
     sqlx::query(at.statements.report.clone())
         .bind(relay.to_string())
-        .bind(troubles::to_json(troubles))
+        .bind(trouble::to_json(troubles))
         .execute(at.writer())
         .await
         .map_err(|e| at.error(e))?;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     notice::{CAUSES_MAX, Claim, Delivery, Notices, OpenCause, Outcome, Telling, Told, ToldState},
-    store::StoreError,
+    store::{StoreError, Trouble, trouble},
 };
 
 #[async_trait]
@@ -45,6 +45,16 @@ impl Notices for SqliteStore {
         Ok(died.into_iter().next().unwrap_or_default())
     }
 
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        let at = &*self.connections;
+        let rows = sqlx::query(at.statements.notice_troubles.clone())
+            .bind(now())
+            .fetch_all(at.reader())
+            .await;
+        let troubles = read(at, rows, |row| Ok(trouble::from_json(row.try_get(0)?)))?;
+        Ok(troubles.into_iter().flatten().collect())
+    }
+
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError> {
         let at = &*self.connections;
         let rows = sqlx::query(at.statements.notice_told.clone())
@@ -66,7 +76,7 @@ impl Notices for SqliteStore {
             .bind(telling.state.as_str())
             .bind(telling.count as i64)
             .bind(telling.last_died_at.as_microsecond())
-            .bind(json(&telling.about))
+            .bind(telling.about.to_string())
             .execute(&mut *tx)
             .await
             .map_err(|e| at.error(e))?;
@@ -189,7 +199,7 @@ fn told(row: &SqliteRow) -> Result<Told, sqlx::Error> {
         count: count(row, 3)?,
         last_died_at: time(row.try_get(4)?),
         told_at: time(row.try_get(5)?),
-        about: serde_json::from_str(row.try_get(6)?).ok(),
+        about: serde_json::from_str(row.try_get(6)?).unwrap_or_default(),
     })
 }
 

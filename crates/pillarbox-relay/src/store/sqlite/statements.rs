@@ -79,6 +79,7 @@ statements![
     notice_since,
     notice_tell,
     notice_told,
+    notice_troubles,
     page,
     park,
     pressure_clear,

@@ -6,7 +6,7 @@ use pillarbox::{Event, Limits};
 use pillarbox_relay::{
     Settlement,
     catalog::{self, Look},
-    store::RelayId,
+    store::{RelayId, Trouble, TroubleKind},
 };
 
 use super::{StoreHarness, scene::*};
@@ -79,6 +79,15 @@ pub async fn status_shows_relays_and_lanes(harness: Arc<dyn StoreHarness>) {
     assert!(relay.last_seen < Duration::from_secs(60), "{:?}", relay.last_seen);
 }
 
+fn trouble(why: &str) -> Trouble {
+    Trouble {
+        kind: TroubleKind::Destination,
+        what: "events/ORDERS".into(),
+        why: why.to_owned(),
+        since: "2026-11-16T15:00:00Z".parse().unwrap(),
+    }
+}
+
 pub async fn status_shows_what_a_relay_reports(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let (store, admin, other) = (&scene.store, scene.harness.admin(), RelayId::now_v7());
@@ -90,25 +99,27 @@ pub async fn status_shows_what_a_relay_reports(harness: Arc<dyn StoreHarness>) {
     };
     assert!(shown(scene.relay).await.is_empty());
 
-    let odd = "the sink \"größe\" said:\0\n{}' \\".to_owned();
-    store.report(scene.relay, &[odd]).await.unwrap();
+    let odd = trouble("the sink \"größe\" said:\0\n{}' \\");
+    store
+        .report(scene.relay, std::slice::from_ref(&odd))
+        .await
+        .unwrap();
     // A heartbeat leaves them alone.
     store.heartbeat(scene.relay, "scene", LONG, &[]).await.unwrap();
-    assert_eq!(
-        shown(scene.relay).await,
-        ["the sink \"größe\" said:  {}' \\"],
-        "one line, whatever is in it"
-    );
+    let plain = trouble("the sink \"größe\" said:  {}' \\");
+    assert_eq!(shown(scene.relay).await, [plain], "one line, whatever is in it");
     assert!(shown(other).await.is_empty());
 
-    let many: Vec<String> = (0..30).map(|n| format!("{n:02}{}", "ü".repeat(1_000))).collect();
+    let many: Vec<Trouble> = (0..30)
+        .map(|n| trouble(&format!("{n:02}{}", "ü".repeat(1_000))))
+        .collect();
     store.report(scene.relay, &many).await.unwrap();
     let kept = shown(scene.relay).await;
     assert_eq!(kept.len(), 20);
     assert!(
         kept.iter()
             .zip(&many)
-            .all(|(kept, many)| kept.chars().count() == 500 && many.starts_with(kept))
+            .all(|(kept, many)| kept.why.chars().count() == 500 && many.why.starts_with(&kept.why))
     );
 
     store.report(scene.relay, &[]).await.unwrap();

@@ -7,9 +7,11 @@ use pillarbox_relay::{
     Settlement,
     dead::{Actor, DeadFilter, ReplayAs},
     notice::{
-        About, Claim, Delivery, Gone, Kind, Message, Notices, Options, Outcome, Telling, ToldState, Watch,
+        About, AboutTrouble, Claim, Delivery, Gone, Kind, Message, Notices, Options, Outcome, Telling,
+        ToldState, TroubleWatch, Watch,
     },
     settlement::DeadReason,
+    store::{RelayId, Trouble, TroubleKind},
 };
 use uuid::Uuid;
 
@@ -36,7 +38,7 @@ pub(super) fn telling(fingerprint: &str, before: u64) -> Telling {
         state: ToldState::Open,
         count: 7,
         last_died_at: died,
-        about,
+        about: serde_json::to_value(about).unwrap(),
         id: Uuid::now_v7(),
         body: format!("{{\"n\": {before}}}"),
     }
@@ -136,7 +138,7 @@ pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
     assert_eq!(told.len(), 1);
     assert_eq!((told[0].n, told[0].state, told[0].count), (1, ToldState::Open, 7));
     assert_eq!(told[0].last_died_at, open.last_died_at);
-    assert_eq!(told[0].about.as_ref(), Some(&open.about));
+    assert_eq!(told[0].about, open.about);
     assert!(told[0].told_at >= begin && told[0].told_at <= now);
     let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
     assert_eq!(group.told_at, Some(told[0].told_at));
@@ -281,6 +283,59 @@ pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn S
             (Kind::Recovered, 0, Some(1), Some(1))
         ]
     );
+}
+
+/// The look as relays do it, over this store.
+pub async fn a_trouble_that_lasts_is_told_once_and_when_it_is_over(harness: Arc<dyn StoreHarness>) {
+    let Some(notices) = harness.notices() else { return };
+    let (store, relays) = (harness.store(), [RelayId::now_v7(), RelayId::now_v7()]);
+    for relay in relays {
+        store.heartbeat(relay, "scene", LONG, &[]).await.unwrap();
+    }
+    let watch = |wait| TroubleWatch::new(notices.clone(), wait, "scene", "outbox_events");
+    let (mut patient, mut first, mut second) = (watch(LONG), watch(Duration::ZERO), watch(Duration::ZERO));
+    let to = channels(&["log"]);
+    assert_eq!(first.look(&to).await.unwrap(), 0, "all is well");
+
+    let trouble = Trouble {
+        kind: TroubleKind::Destination,
+        what: "events/ORDERS orders.placed".into(),
+        why: "no stream takes it".into(),
+        since: Timestamp::from_second(1_700_000_000).unwrap(),
+    };
+    let of_two = [trouble.clone()];
+    for relay in relays {
+        store.report(relay, &of_two).await.unwrap();
+    }
+    assert_eq!(
+        notices.troubles().await.unwrap(),
+        [trouble.clone(), trouble.clone()]
+    );
+    assert_eq!(patient.look(&to).await.unwrap(), 0, "it may pass");
+    assert_eq!(first.look(&to).await.unwrap(), 1);
+    assert_eq!(first.look(&to).await.unwrap(), 0, "said once");
+    assert_eq!(second.look(&to).await.unwrap(), 0, "by one relay");
+
+    // One that ended reports nothing any more; it is over when the other is well.
+    store.leave(relays[0]).await.unwrap();
+    assert_eq!(second.look(&to).await.unwrap(), 0, "the other still has it");
+    store.report(relays[1], &[]).await.unwrap();
+    assert_eq!(notices.troubles().await.unwrap(), []);
+    assert_eq!(patient.look(&to).await.unwrap(), 0, "it may come again");
+    assert_eq!(second.look(&to).await.unwrap(), 1, "any relay can tell");
+    assert_eq!(first.look(&to).await.unwrap(), 0);
+
+    let mut said = Vec::new();
+    while let Some(delivery) = claimed(&*notices, "log", LONG).await {
+        let message: Message<AboutTrouble> = serde_json::from_str(&delivery.body).unwrap();
+        assert_eq!(
+            (message.data.what, message.data.since),
+            (trouble.what.clone(), trouble.since)
+        );
+        said.push((message.kind, message.data.relays));
+        notices.delivered("log", &delivery).await.unwrap();
+    }
+    assert_eq!(said, [(Kind::TroubleOpened, 2), (Kind::TroubleRecovered, 0)]);
 }
 
 pub async fn what_is_over_is_forgotten(harness: Arc<dyn StoreHarness>) {

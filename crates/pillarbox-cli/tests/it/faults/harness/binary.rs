@@ -79,13 +79,27 @@ impl Binary {
         relay
     }
 
+    /// A relay that has found its database and serves HTTP at the address returned.
+    pub(in super::super) async fn serving(&self, name: &str) -> (Relay, String) {
+        let mut relay = self.start(name, &["run", "--listen", "127.0.0.1:0"]);
+        relay.says("Relaying from").await;
+        let log = relay.log();
+        let (_, address) = log.split_once("Serving http://").unwrap();
+        let (address, _) = address.split_once('/').unwrap();
+        (relay, address.to_owned())
+    }
+
     /// A relay that has only just been started.
     pub(in super::super) fn spawn(&self, name: &str) -> Relay {
+        self.start(name, &["run", "--no-http"])
+    }
+
+    fn start(&self, name: &str, arguments: &[&str]) -> Relay {
         let log = self
             .folder
             .path()
             .join(format!("{name}-{}", uuid::Uuid::now_v7()));
-        let mut command = self.command(&["run", "--no-http"]);
+        let mut command = self.command(arguments);
         command.env("PILLARBOX_OUTBOX__PUBLISHER__NAME", name);
         Relay::start(name, command, log)
     }
