@@ -22,6 +22,8 @@ pub const SECRET: &str = "geheimnis7f3a";
 
 /// An input that takes longer hangs. Wide, because other tests may have the processors.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(20);
+/// Inputs of a campaign that has no time of its own.
+pub const INPUTS: u64 = 1_000;
 /// As much of an input as a failure message can use.
 const SHOWN_CHARS_MAX: usize = 4_000;
 
@@ -82,7 +84,7 @@ pub fn each<I: Debug + Clone + Send + 'static>(
     });
     let worker = worker.unwrap_or_else(|error| panic!("no thread for the inputs: {error}"));
     let mut tried = 0;
-    while tried == 0 || campaign.goes_on() {
+    while campaign.goes_on(tried, INPUTS) {
         let input = make(&mut Fuzz::new(campaign, tried));
         let shown = input.clone();
         assert!(inputs.send(input).is_ok(), "the inputs' thread has ended");

@@ -1,7 +1,7 @@
 //! What a torture campaign is told: how long to go on, and by which seed.
 //!
-//! A campaign is a test named `torture_…` in a crate's `tests/it`, or beside the code where it needs no server. Run as any other test it is short and has
-//! the same seed every time; `cargo xtask torture` gives it minutes and a new seed, or, when asked, the seed of an earlier run.
+//! A campaign is a test named `torture_…` in a crate's `tests/it`, or beside the code where it needs no server. Run as any
+//! other test it has the same seed and does the same number of rounds every time; `cargo xtask torture` gives it minutes and a new seed, or, when asked, the seed of an earlier run.
 
 use std::env;
 use std::io::Write;
@@ -71,9 +71,10 @@ impl Campaign {
         self.budget <= SHORT
     }
 
-    /// Whether there is time for another round.
-    pub fn goes_on(&self) -> bool {
-        self.started.elapsed() < self.budget
+    /// Whether to do another round. As one test among many it does exactly `rounds`, so that a slow machine tries the same
+    /// as a fast one; with time of its own it goes on until that is over.
+    pub fn goes_on(&self, done: u64, rounds: u64) -> bool {
+        done < rounds || (!self.is_short() && self.started.elapsed() < self.budget)
     }
 }
 
@@ -111,5 +112,20 @@ mod tests {
     fn the_seed_of_an_ordinary_run_is_always_the_same_and_differs_between_campaigns() {
         assert_eq!(fixed_seed("one"), fixed_seed("one"));
         assert_ne!(fixed_seed("one"), fixed_seed("another"));
+    }
+
+    #[test]
+    fn an_ordinary_run_does_so_many_rounds_and_a_long_one_takes_its_time() {
+        let campaign = |budget| Campaign {
+            name: "one",
+            seed: 7,
+            started: Instant::now(),
+            budget,
+        };
+        let (short, long) = (campaign(SHORT), campaign(Duration::from_secs(3_600)));
+        assert!(short.goes_on(9, 10) && !short.goes_on(10, 10));
+        assert!(long.goes_on(9, 10) && long.goes_on(1_000_000, 10));
+        let over = campaign(Duration::ZERO);
+        assert!(over.goes_on(9, 10) && !over.goes_on(10, 10));
     }
 }

@@ -169,7 +169,7 @@ fn torture_fuzz_http() {
     let served = Served::start(folder.path(), &["run"]);
     served.until_open(3);
     let mut tried = 0;
-    while tried == 0 || campaign.goes_on() {
+    while campaign.goes_on(tried, fuzz::INPUTS) {
         let input = input(&mut Fuzz::new(&campaign, tried));
         let _shown = ShownOnFailure(&input);
         judge(&answer(&served.address, &input), input.well_formed);

@@ -140,14 +140,14 @@ async fn torture_replies_of_nats_are_dropped_under_load() {
     };
     let mut relay = scene.relay("relay").await;
     let load = SteadyLoad::start(&scene);
-    let (mut times, mut unheard) = (0, 0);
-    while times == 0 || campaign.goes_on() {
+    let (mut times, mut unheard) = (0_u64, 0);
+    while campaign.goes_on(times, 1) {
         moves(&scene).await;
         times += 1;
         proxy.set(Fault::DropReplies).await;
         let deaf = Instant::now();
         let settled = "select count(*) from outbox_events where status = 'published'";
-        relay.says_times("no acknowledgement within", times).await;
+        relay.says_times("no acknowledgement within", times as usize).await;
         tokio::time::sleep(campaign.budget().min(DEAF).saturating_sub(deaf.elapsed())).await;
         let (stored, settled) = (
             messages(&nats.url(), STREAM).await.len() as i64,

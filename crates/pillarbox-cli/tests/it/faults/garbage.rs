@@ -87,7 +87,7 @@ async fn torture_fuzz_stored_rows_postgres() {
     let producer = Producer::new(&scene);
     let relay = scene.relay("relay").await;
     let (mut tried, mut taken) = (0, 0);
-    while tried == 0 || campaign.goes_on() {
+    while campaign.goes_on(tried, 3 * ROWS_AT_ONCE) {
         for nth in tried..tried + ROWS_AT_ONCE {
             taken += u64::from(
                 Row::new(&mut Fuzz::new(&campaign, nth), nth)
@@ -123,7 +123,7 @@ async fn torture_fuzz_stored_rows_sqlite() {
     let ledger = Ledger::new();
     let relay = binary.relay("relay").await;
     let (mut tried, mut taken, mut placed) = (0, 0, 0);
-    while tried == 0 || campaign.goes_on() {
+    while campaign.goes_on(tried, 3 * ROWS_AT_ONCE) {
         for nth in tried..tried + ROWS_AT_ONCE {
             taken += u64::from(
                 Row::new(&mut Fuzz::new(&campaign, nth), nth)
@@ -160,7 +160,7 @@ async fn torture_fuzz_stored_documents_mongodb() {
     let ledger = Ledger::new();
     let relay = binary.relay("relay").await;
     let (mut tried, mut taken, mut placed) = (0, 0, 0);
-    while tried == 0 || campaign.goes_on() {
+    while campaign.goes_on(tried, 3 * ROWS_AT_ONCE) {
         for nth in tried..tried + ROWS_AT_ONCE {
             let document = document::document(&mut Fuzz::new(&campaign, nth), nth);
             let insert = events.insert_one(document).bypass_document_validation(true);

@@ -36,7 +36,7 @@ async fn torture_kafka_is_restarted_under_load() {
     kafka.kill().await;
     kafka.start_again().await;
     moves(&scene).await;
-    while campaign.goes_on() {
+    while campaign.goes_on(0, 0) {
         kafka.restart().await;
         moves(&scene).await;
     }

@@ -23,7 +23,7 @@ async fn torture_kill_nine_beside_mongodb() {
     let load = MongoLoad::start(&scene, campaign.seed());
     let other = scene.relay("other").await;
     let mut killed = 0;
-    while killed < 10 || campaign.goes_on() {
+    while campaign.goes_on(killed, 10) {
         let name = format!("victim-{killed}");
         let victim = scene.relay(&name).await;
         scene.holds_lanes(&name).await;
@@ -57,7 +57,7 @@ async fn torture_kafka_is_restarted_beside_mongodb() {
     kafka.kill().await;
     kafka.start_again().await;
     scene.moves().await;
-    while campaign.goes_on() {
+    while campaign.goes_on(0, 0) {
         kafka.restart().await;
         scene.moves().await;
     }
@@ -86,7 +86,7 @@ async fn torture_mongodb_is_restarted_under_load() {
     mongo.kill(0).await;
     mongo.start_again(0).await;
     scene.moves().await;
-    while campaign.goes_on() {
+    while campaign.goes_on(0, 0) {
         mongo.kill(0).await;
         mongo.start_again(0).await;
         scene.moves().await;
@@ -116,7 +116,7 @@ async fn torture_another_member_becomes_the_primary_under_load() {
     let relay = scene.relay("relay").await;
     scene.moves().await;
     let mut killed = 0;
-    while killed < 2 || campaign.goes_on() {
+    while campaign.goes_on(killed, 2) {
         let primary = mongo.primary().await;
         mongo.kill(primary).await;
         mongo.primary().await;

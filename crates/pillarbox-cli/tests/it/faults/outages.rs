@@ -47,7 +47,7 @@ async fn torture_the_database_is_restarted_under_load() {
     postgres.kill().await;
     postgres.start_again().await;
     moves(&scene).await;
-    while campaign.goes_on() {
+    while campaign.goes_on(0, 0) {
         postgres.restart().await;
         moves(&scene).await;
     }
@@ -73,7 +73,7 @@ async fn torture_nats_is_restarted_under_load() {
     nats.kill().await;
     nats.start_again().await;
     moves(&scene).await;
-    while campaign.goes_on() {
+    while campaign.goes_on(0, 0) {
         nats.restart().await;
         moves(&scene).await;
     }

@@ -36,7 +36,7 @@ pub(super) async fn kill_nine(scene: &Scene, campaign: &Campaign) -> Relay {
     let load = Load::start(scene, campaign.seed());
     let other = scene.relay("other").await;
     let mut killed = 0;
-    while killed < 10 || campaign.goes_on() {
+    while campaign.goes_on(killed, 10) {
         let victim = scene.relay(&format!("victim-{killed}")).await;
         busy(scene, &format!("victim-{killed}")).await;
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..30))).await;
@@ -58,7 +58,7 @@ async fn torture_relays_join_and_leave_under_load() {
     let load = Load::start(&scene, campaign.seed());
     let mut relays: Vec<(String, Relay)> = Vec::new();
     let mut joined = 0;
-    while joined < 8 || campaign.goes_on() {
+    while campaign.goes_on(joined, 8) {
         if relays.len() < 2 || (relays.len() < 3 && rng.random_bool(0.5)) {
             let name = format!("relay-{joined}");
             relays.push((name.clone(), scene.relay(&name).await));

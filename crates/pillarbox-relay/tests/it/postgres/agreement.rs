@@ -202,7 +202,7 @@ async fn torture_fuzz_enqueue_function_postgres() {
     let Some(place) = place().await else { return };
     let limits = Limits::default();
     let (mut tried, mut stored, mut refused) = (0, 0, 0);
-    while tried < 200 || campaign.goes_on() {
+    while campaign.goes_on(tried, 500) {
         let event = event(&mut Fuzz::new(&campaign, tried));
         tried += 1;
         if !can_be_sent(&event) {

@@ -44,7 +44,7 @@ async fn torture_fuzz_enqueue_postgres() {
     };
     let limits = Limits::default();
     let (mut tried, mut stored) = (0, 0);
-    while tried == 0 || campaign.goes_on() {
+    while campaign.goes_on(tried, fuzz::INPUTS) {
         let event = event(&mut Fuzz::new(&campaign, tried));
         let good = limits.check(&event, Timestamp::now()).is_ok();
         match place.store.enqueue(&limits, std::slice::from_ref(&event)).await {

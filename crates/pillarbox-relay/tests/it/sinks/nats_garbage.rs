@@ -181,7 +181,7 @@ async fn torture_fuzz_nats_answers() {
     };
     let sink = NatsSink::open(&options).unwrap();
     let (mut tried, mut delivered) = (0, 0);
-    while tried < 1_000 || stub.campaign.goes_on() {
+    while stub.campaign.goes_on(tried, 1_000) {
         let answer = answer(&mut Fuzz::new(&stub.campaign, tried), tried);
         *stub.next.lock().unwrap() = answer.clone();
         let payload = String::from_utf8_lossy(&answer.payload);
