@@ -119,6 +119,8 @@ fn build(example: Example) -> Result<()> {
         "--quiet",
         "--package",
         "pillarbox-cli",
+        "--features",
+        "full",
         "--package",
         "pillarbox-testkit",
     ]);

@@ -1,17 +1,14 @@
-//! From an address in the configuration to a store or a sink: the one place that knows them all.
-
-mod address;
+//! From an address in the configuration to a store or a sink, by the [`driver`] of its scheme.
 
 use std::{sync::Arc, time::Duration};
 
 use pillarbox::table::Tables;
 
-use self::address::scheme;
-pub use self::address::{redacted, servers};
-
+pub use crate::driver::address::redacted;
 use crate::{
     check::versions::AggregateVersions,
     dead::DeadLetters,
+    driver::{self, address},
     notice::Notices,
     pressure::Gauge,
     reprocess::Schedules,
@@ -22,7 +19,7 @@ use crate::{
 /// A database with an outbox.
 #[derive(Clone)]
 pub struct DatabaseOptions {
-    /// `postgres://…`, `mongodb://…` or `sqlite:…`.
+    /// An address that one of [`driver::STORES`] takes.
     pub url: String,
     pub tables: Tables,
     pub claim: Claim,
@@ -63,7 +60,7 @@ pub enum Claim {
 
 #[derive(Clone)]
 pub struct OpenStore {
-    /// `postgres`, `mongodb`, `sqlite`.
+    /// [`driver::About::kind`]
     pub kind: &'static str,
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
@@ -76,77 +73,48 @@ pub struct OpenStore {
     pub gauge: Arc<dyn Gauge>,
 }
 
+impl OpenStore {
+    /// Where one type does everything.
+    pub fn new<S>(kind: &'static str, store: Arc<S>) -> Self
+    where
+        S: Store + Admin + DeadLetters + Notices + Schedules + AggregateVersions + Gauge,
+    {
+        Self {
+            kind,
+            store: store.clone(),
+            admin: store.clone(),
+            dead_letters: store.clone(),
+            notices: store.clone(),
+            schedules: store.clone(),
+            versions: store.clone(),
+            gauge: store,
+        }
+    }
+}
+
 /// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
 pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
-    if options.claim == Claim::Rows && !matches!(scheme(&options.url), "mongodb" | "mongodb+srv") {
-        return Err(StoreError::new(
-            StoreErrorKind::Misconfigured,
-            "`claim: rows` is built for MongoDB only: leave it out, and relays share the work by lanes, which keeps order",
+    let refused = |message: String| Err(StoreError::new(StoreErrorKind::Misconfigured, message));
+    let Some(driver) = driver::store(&options.url) else {
+        let (scheme, examples) = (address::scheme(&options.url), driver::store_examples());
+        return refused(format!("`{scheme}:` is no database. Use {examples}"));
+    };
+    if options.claim == Claim::Rows && !driver.claims_rows {
+        return refused(format!(
+            "`claim: rows` does not work with {}: leave it out, and relays share the work by lanes, which keeps order",
+            driver.about.name
         ));
     }
-    match scheme(&options.url) {
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => {
-            let store = Arc::new(crate::store::postgres::PostgresStore::open(options)?);
-            Ok(OpenStore {
-                kind: "postgres",
-                store: store.clone(),
-                admin: store.clone(),
-                dead_letters: store.clone(),
-                notices: store.clone(),
-                schedules: store.clone(),
-                versions: store.clone(),
-                gauge: store,
-            })
-        }
-        #[cfg(feature = "sqlite")]
-        "sqlite" => {
-            let store = Arc::new(crate::store::sqlite::SqliteStore::open(options)?);
-            Ok(OpenStore {
-                kind: "sqlite",
-                store: store.clone(),
-                admin: store.clone(),
-                dead_letters: store.clone(),
-                notices: store.clone(),
-                schedules: store.clone(),
-                versions: store.clone(),
-                gauge: store,
-            })
-        }
-        #[cfg(feature = "mongodb")]
-        "mongodb" | "mongodb+srv" => {
-            let store = Arc::new(crate::store::mongodb::MongoStore::open(options)?);
-            let engine: Arc<dyn Store> = match options.claim {
-                Claim::Lanes => store.clone(),
-                Claim::Rows => Arc::new(crate::store::mongodb::RowsStore::new(store.clone())),
-            };
-            Ok(OpenStore {
-                kind: "mongodb",
-                store: engine,
-                admin: store.clone(),
-                dead_letters: store.clone(),
-                notices: store.clone(),
-                schedules: store.clone(),
-                versions: store.clone(),
-                gauge: store,
-            })
-        }
-        other => {
-            let unknown = || {
-                format!(
-                    "`{other}:` is no database this build knows. Use postgres://user@host/database, mongodb://host/database or sqlite:path"
-                )
-            };
-            let message = built_without(other).unwrap_or_else(unknown);
-            Err(StoreError::new(StoreErrorKind::Misconfigured, message))
-        }
+    match driver.open {
+        Some(open) => open(options),
+        None => refused(driver.about.missing()),
     }
 }
 
 /// A place that takes events.
 #[derive(Clone)]
 pub struct SinkOptions {
-    /// `nats://host:port`, `kafka://host:port`, `http-stream:`, `stdout:` or `null:`.
+    /// An address that one of [`driver::SINKS`] takes.
     pub url: String,
     /// The streams that are to exist there (NATS).
     pub streams: Vec<StreamSpec>,
@@ -174,7 +142,7 @@ impl SinkOptions {
 
 #[derive(Clone)]
 pub struct OpenSink {
-    /// `nats`, `kafka`, `http-stream`, `stdout`, `null`.
+    /// [`driver::About::kind`]
     pub kind: &'static str,
     pub sink: Arc<dyn Sink>,
     /// Where the sink has streams one can check and make.
@@ -185,7 +153,7 @@ pub struct OpenSink {
 }
 
 impl OpenSink {
-    fn plain(kind: &'static str, sink: Arc<dyn Sink>) -> Self {
+    pub fn new(kind: &'static str, sink: Arc<dyn Sink>) -> Self {
         Self {
             kind,
             sink,
@@ -198,76 +166,13 @@ impl OpenSink {
 
 /// Opens a sink. It does not wait for a connection.
 pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
-    match scheme(&options.url) {
-        #[cfg(feature = "nats")]
-        "nats" | "tls" => {
-            let sink = Arc::new(crate::sink::nats::NatsSink::open(options)?);
-            Ok(OpenSink {
-                streams: Some(sink.clone()),
-                ..OpenSink::plain("nats", sink)
-            })
-        }
-        #[cfg(feature = "kafka")]
-        "kafka" => {
-            let sink = Arc::new(crate::sink::kafka::KafkaSink::open(options)?);
-            Ok(OpenSink {
-                streams: Some(sink.clone()),
-                ..OpenSink::plain("kafka", sink)
-            })
-        }
-        #[cfg(feature = "http-stream")]
-        "http-stream" => {
-            let sink = Arc::new(crate::sink::http_stream::HttpStream::default());
-            Ok(OpenSink {
-                http_stream: Some(sink.clone()),
-                ..OpenSink::plain("http-stream", sink)
-            })
-        }
-        "stdout" => Ok(OpenSink::plain(
-            "stdout",
-            Arc::new(crate::sink::stdout::Stdout::default()),
-        )),
-        "null" => Ok(OpenSink::plain("null", Arc::new(crate::sink::null::Null))),
-        other => {
-            let unknown = || {
-                format!(
-                    "`{other}:` is no sink this build knows. Use nats://host:port, kafka://host:port, http-stream:, \
-                     stdout: or null:"
-                )
-            };
-            let message = built_without(other).unwrap_or_else(unknown);
-            Err(SinkError::new(SinkErrorKind::Misconfigured, message))
-        }
-    }
-}
-
-/// Why an address that nothing above opened may be right all the same: it is known, and left out of this build.
-fn built_without(scheme: &str) -> Option<String> {
-    let (name, feature) = match scheme {
-        "postgres" | "postgresql" => ("PostgreSQL", "postgres"),
-        "sqlite" => ("SQLite", "sqlite"),
-        "mongodb" | "mongodb+srv" => ("MongoDB", "mongodb"),
-        "nats" | "tls" => ("NATS", "nats"),
-        "kafka" => ("Kafka", "kafka"),
-        "http-stream" => ("the HTTP stream", "http-stream"),
-        _ => return None,
+    let refused = |message: String| Err(SinkError::new(SinkErrorKind::Misconfigured, message));
+    let Some(driver) = driver::sink(&options.url) else {
+        let (scheme, examples) = (address::scheme(&options.url), driver::sink_examples());
+        return refused(format!("`{scheme}:` is no sink. Use {examples}"));
     };
-    Some(format!("built without {name}: build with --features {feature}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_build_left_out_is_told_with_the_way_to_get_it() {
-        assert_eq!(
-            built_without("kafka").as_deref(),
-            Some("built without Kafka: build with --features kafka")
-        );
-        for known in ["postgres", "sqlite", "mongodb", "nats", "tls", "http-stream"] {
-            assert!(built_without(known).is_some(), "{known}");
-        }
-        assert_eq!(built_without("amqp"), None);
+    match driver.open {
+        Some(open) => open(options),
+        None => refused(driver.about.missing()),
     }
 }

@@ -44,11 +44,13 @@ pub enum Mode {
     Structured,
 }
 
-/// What a kind of sink calls things.
+/// How a sink writes the headers of CloudEvents, as the binding of its protocol says. Each sink has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    Kafka,
-    Nats,
+pub struct Binding {
+    /// Before the names of attributes: `ce_`.
+    pub prefix: &'static str,
+    /// Headers hold ASCII only: values are escaped as in HTTP.
+    pub escapes: bool,
 }
 
 /// An event as it goes over a wire that has headers.
@@ -63,12 +65,12 @@ pub struct Message<'a> {
 pub type Header<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The event in its route's envelope.
-pub fn message(outgoing: &Outgoing, dialect: Dialect) -> Result<Message<'_>, SinkError> {
+pub fn message(outgoing: &Outgoing, binding: Binding) -> Result<Message<'_>, SinkError> {
     let stored = &*outgoing.event;
     match &outgoing.envelope {
         Envelope::Raw => Ok(raw::message(stored)),
         Envelope::CloudEvents { mode, source } => {
-            cloudevents::message(stored, *mode, source.as_deref(), dialect)
+            cloudevents::message(stored, *mode, source.as_deref(), binding)
         }
         Envelope::Pillarbox => whole::message(stored),
         Envelope::Debezium => Ok(debezium::message(stored)),

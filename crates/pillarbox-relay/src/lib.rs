@@ -13,12 +13,13 @@
 //! people do about those that will not be delivered, [`notice`] how they hear of them, [`reprocess`] what is sent again on
 //! a schedule; [`pressure`] tells producers how much waits; [`catalog`] tells which kinds of events there are; [`engine`] moves
 //! events along. No store names a sink and no sink
-//! names a store: [`connect`] alone knows them all.
+//! names a store: [`driver`] lists them all, and [`connect`] opens them.
 
 pub mod catalog;
 pub mod check;
 pub mod connect;
 pub mod dead;
+pub mod driver;
 pub mod engine;
 pub mod envelope;
 pub mod event;

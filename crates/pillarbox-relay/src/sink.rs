@@ -1,6 +1,7 @@
 //! Where events go, and what a broker owes the engine.
 
 pub mod error;
+pub mod file;
 #[cfg(feature = "http-stream")]
 pub mod http_stream;
 mod in_order;

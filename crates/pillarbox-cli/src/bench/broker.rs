@@ -8,7 +8,7 @@ mod nats;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use pillarbox_relay::{connect::SinkOptions, sink::Outgoing};
+use pillarbox_relay::{connect::SinkOptions, driver, sink::Outgoing};
 
 use super::events::Mark;
 
@@ -36,8 +36,8 @@ pub(super) enum OneByOne {
 impl Broker {
     /// `None`: this sink has no other side that could be asked. `stream` and `topic` are the measurement's own.
     pub(super) fn of(options: &SinkOptions, stream: &str, topic: &str) -> Result<Option<Self>> {
-        Ok(match options.url.split(':').next() {
-            Some("nats" | "tls") => Some(Self::Nats(nats::Nats::new(&options.url, stream))),
+        Ok(match driver::sink(&options.url).map(|driver| driver.about.kind) {
+            Some("nats") => Some(Self::Nats(nats::Nats::new(&options.url, stream))),
             #[cfg(feature = "kafka")]
             Some("kafka") => Some(Self::Kafka(kafka::Kafka::new(options, topic)?)),
             _ => {

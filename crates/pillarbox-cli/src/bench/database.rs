@@ -8,7 +8,7 @@ use std::{str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result};
 use pillarbox::table::Tables;
-use pillarbox_relay::connect::DatabaseOptions;
+use pillarbox_relay::{connect::DatabaseOptions, driver};
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection, PgPool, Row, SqliteConnection, SqlitePool,
     sqlite::SqliteConnectOptions,
@@ -38,15 +38,15 @@ pub(super) struct NaiveRow {
 
 impl Database {
     pub(super) async fn connect(options: &DatabaseOptions) -> Result<Self> {
-        if options.url.starts_with("sqlite:") {
-            let file = SqliteConnectOptions::from_str(&options.url)?.create_if_missing(true);
-            return Ok(Self::Sqlite(SqlitePool::connect_with(file).await?));
+        match driver::store(&options.url).map(|driver| driver.about.kind) {
+            Some("sqlite") => {
+                let file = SqliteConnectOptions::from_str(&options.url)?.create_if_missing(true);
+                Ok(Self::Sqlite(SqlitePool::connect_with(file).await?))
+            }
+            #[cfg(feature = "mongodb")]
+            Some("mongodb") => Ok(Self::Mongo(mongo::Mongo::connect(&options.url).await?)),
+            _ => Ok(Self::Postgres(PgPool::connect(&options.url).await?)),
         }
-        #[cfg(feature = "mongodb")]
-        if options.url.starts_with("mongodb") {
-            return Ok(Self::Mongo(mongo::Mongo::connect(&options.url).await?));
-        }
-        Ok(Self::Postgres(PgPool::connect(&options.url).await?))
     }
 
     /// Takes a snapshot as a report that runs for hours would, and does nothing with it.

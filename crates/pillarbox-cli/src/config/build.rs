@@ -12,17 +12,15 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
     Options,
-    connect::{Claim, DatabaseOptions, SinkOptions, servers},
+    connect::{Claim, DatabaseOptions, SinkOptions},
+    driver::{self, About},
     pressure::Class,
     reprocess::Schedule,
     route::Routes,
 };
-use url::Url;
 
 use self::{notices::NoticeSettings, validation::CheckSettings};
 use super::{Loaded, schema, show::word, unknown::nearest};
-
-const STORES: &[&str] = &["postgres", "postgresql", "mongodb", "mongodb+srv", "sqlite"];
 
 /// What the commands work with.
 #[derive(Clone)]
@@ -163,16 +161,16 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
     let database = &outbox.database;
     let before = problems.len();
     let key = |name: &str| format!("outbox.database.{name}");
-    if let Err(problem) = scheme(&database.url, STORES) {
-        problems.push((
-            key("url"),
-            format!("{problem}. Use postgres://user@host/database, mongodb://host/database or sqlite:path"),
-        ));
+    let known = driver::STORES.iter().map(|driver| &driver.about);
+    if let Err(problem) = check_address(&database.url, known) {
+        let examples = driver::store_examples();
+        problems.push((key("url"), format!("{problem}. Use {examples}")));
     }
-    if outbox.publisher.claim == schema::Claim::Rows && !database.url.starts_with("mongodb") {
+    let by_rows = driver::store(&database.url).is_none_or(|driver| driver.claims_rows);
+    if outbox.publisher.claim == schema::Claim::Rows && !by_rows {
         problems.push((
             "outbox.publisher.claim".into(),
-            "`rows` is built for MongoDB only: leave it out, and relays share the work by lanes, which keeps order".into(),
+            "`rows` works with MongoDB only: leave it out, and relays share the work by lanes, which keeps order".into(),
         ));
     }
     if database.pooler && database.notify == Some(true) {
@@ -230,7 +228,7 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
 }
 
 /// Whether an address is one of these kinds and can be read. The message never shows the address: it may hold a password.
-fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
+fn check_address<'a>(url: &str, known: impl Iterator<Item = &'a About> + Clone) -> Result<(), String> {
     // What stands before a colon and is no scheme may be a user, or a token.
     let is_scheme = |text: &str| {
         text.len() <= 20
@@ -238,43 +236,16 @@ fn scheme(url: &str, known: &[&str]) -> Result<(), String> {
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || matches!(b, b'-' | b'+'))
     };
-    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+    let Some((scheme, _)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         return Err("this is no address: there is no `scheme:` in front".into());
     };
-    if !known.contains(&scheme) {
-        let hint = nearest(scheme, known.iter().copied())
+    let Some(about) = known.clone().find(|about| about.schemes.contains(&scheme)) else {
+        let schemes = known.flat_map(|about| about.schemes).copied();
+        let hint = nearest(scheme, schemes)
             .map_or_else(String::new, |near| format!(" (did you mean `{near}:`?)"));
         return Err(format!("`{scheme}:` is not known here{hint}"));
-    }
-    if scheme.starts_with("mongodb") {
-        let hosts = rest
-            .strip_prefix("//")
-            .map(|rest| rest.rsplit_once('@').map_or(rest, |(_, place)| place));
-        return match hosts {
-            None => Err(format!("`{scheme}:` is followed by `//` and a host")),
-            Some(hosts) if hosts.starts_with(['/', '?']) || hosts.is_empty() => {
-                Err("the address has no host".into())
-            }
-            Some(_) => Ok(()),
-        };
-    }
-    if rest.starts_with("//") && !scheme.starts_with("sqlite") {
-        let servers = match scheme {
-            "nats" | "tls" | "kafka" => servers(url),
-            _ => vec![url.to_owned()],
-        };
-        for server in &servers {
-            let parsed = Url::parse(server).map_err(|error| format!("the address can't be read: {error}"))?;
-            if parsed.host_str().is_none_or(str::is_empty)
-                && !parsed.query().unwrap_or_default().contains("host=")
-            {
-                return Err("the address has no host".into());
-            }
-        }
-    } else if !matches!(scheme, "sqlite" | "http-stream" | "stdout" | "null") {
-        return Err(format!("`{scheme}:` is followed by `//` and a host"));
-    }
-    Ok(())
+    };
+    (about.check)(url)
 }
 
 const DAY_MS: u64 = 86_400_000;

@@ -43,7 +43,7 @@ pub(crate) fn address(url: &str) -> String {
             .any(|word| name.to_ascii_lowercase().contains(word))
     };
     let mut changed = false;
-    if matches!(parsed.scheme(), "nats" | "tls" | "http" | "https")
+    if matches!(parsed.scheme(), "http" | "https")
         && parsed.password().is_none()
         && !parsed.username().is_empty()
     {

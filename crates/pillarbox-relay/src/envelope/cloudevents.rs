@@ -22,7 +22,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 
-use super::{Dialect, Message, Mode, not_json, own_headers, starts_with};
+use super::{Binding, Message, Mode, not_json, own_headers, starts_with};
 use crate::{event::StoredEvent, sink::SinkError};
 
 const CONTENT_TYPE: &str = "content-type";
@@ -47,26 +47,16 @@ const SEGMENT: &AsciiSet = &HEADER
     .add(b'|')
     .add(b'}');
 
-impl Dialect {
-    fn prefix(self) -> &'static str {
-        match self {
-            Self::Kafka => "ce_",
-            Self::Nats => "ce-",
-        }
-    }
-
-    /// Kafka's headers hold any text; those of NATS are escaped as in HTTP.
+impl Binding {
     fn value<'a>(self, text: Cow<'a, str>) -> Cow<'a, str> {
-        match self {
-            Self::Kafka => text,
-            Self::Nats => {
-                let escaped = match Cow::from(utf8_percent_encode(&text, HEADER)) {
-                    Cow::Borrowed(_) => None,
-                    Cow::Owned(escaped) => Some(escaped),
-                };
-                escaped.map_or(text, Cow::Owned)
-            }
+        if !self.escapes {
+            return text;
         }
+        let escaped = match Cow::from(utf8_percent_encode(&text, HEADER)) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(escaped) => Some(escaped),
+        };
+        escaped.map_or(text, Cow::Owned)
     }
 }
 
@@ -74,16 +64,16 @@ pub(super) fn message<'a>(
     stored: &'a StoredEvent,
     mode: Mode,
     source: Option<&'a str>,
-    dialect: Dialect,
+    binding: Binding,
 ) -> Result<Message<'a>, SinkError> {
     let event = &stored.event;
-    let ours = |name: &str| starts_with(name, dialect.prefix()) || name.eq_ignore_ascii_case(CONTENT_TYPE);
+    let ours = |name: &str| starts_with(name, binding.prefix) || name.eq_ignore_ascii_case(CONTENT_TYPE);
     let (mut headers, body) = match mode {
         Mode::Binary => {
             let attributes = attributes(stored, source).into_iter().map(|(name, value)| {
                 (
-                    Cow::Owned(format!("{}{name}", dialect.prefix())),
-                    dialect.value(value),
+                    Cow::Owned(format!("{}{name}", binding.prefix)),
+                    binding.value(value),
                 )
             });
             let mut headers = vec![(CONTENT_TYPE.into(), JSON.into())];

@@ -5,6 +5,15 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+
+const KAFKA: Binding = Binding {
+    prefix: "ce_",
+    escapes: false,
+};
+const NATS: Binding = Binding {
+    prefix: "ce-",
+    escapes: true,
+};
 use crate::StoredEvent;
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -59,7 +68,7 @@ fn of(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[test]
 fn raw_is_the_payload_with_everything_else_beside_it() {
     let outgoing = outgoing(event().header("Pillarbox-Key", "forged"), Envelope::Raw);
-    let message = message(&outgoing, Dialect::Kafka).unwrap();
+    let message = message(&outgoing, KAFKA).unwrap();
     assert_eq!(
         (message.key, &message.body[..]),
         ("customer 7", PAYLOAD.as_bytes())
@@ -87,7 +96,7 @@ fn raw_is_the_payload_with_everything_else_beside_it() {
 #[test]
 fn a_binary_cloud_event_has_its_attributes_as_headers() {
     let outgoing = outgoing(event().header("ce_id", "forged"), cloud_events(Mode::Binary));
-    let message = message(&outgoing, Dialect::Kafka).unwrap();
+    let message = message(&outgoing, KAFKA).unwrap();
     assert_eq!(&message.body[..], PAYLOAD.as_bytes());
     let id = outgoing.event.event.id.to_string();
     assert_eq!(
@@ -117,7 +126,7 @@ fn a_binary_cloud_event_has_its_attributes_as_headers() {
 #[test]
 fn over_nats_the_attributes_are_escaped_as_in_http() {
     let outgoing = outgoing(event().user_id("Zoë 100%"), cloud_events(Mode::Binary));
-    let headers = headers(&message(&outgoing, Dialect::Nats).unwrap());
+    let headers = headers(&message(&outgoing, NATS).unwrap());
     assert_eq!(headers["ce-userid"], "Zo%C3%AB%20100%25");
     assert_eq!(headers["ce-partitionkey"], "customer%207");
     assert_eq!(headers["ce-type"], "OrderPlaced");
@@ -130,7 +139,7 @@ fn a_structured_cloud_event_is_one_object() {
         source: Some("https://shop.example/orders".into()),
     };
     let outgoing = outgoing(event(), envelope);
-    let message = message(&outgoing, Dialect::Kafka).unwrap();
+    let message = message(&outgoing, KAFKA).unwrap();
     let body = std::str::from_utf8(&message.body).unwrap();
     assert!(body.ends_with(&format!(r#""data":{PAYLOAD}}}"#)), "{body}");
     let object: Value = serde_json::from_str(body).unwrap();
@@ -152,14 +161,14 @@ fn a_structured_cloud_event_is_one_object() {
 fn a_source_that_is_made_of_a_type_is_a_path() {
     let event = Event::new("t", "X", "a type/with ä", "1");
     let outgoing = outgoing(event, cloud_events(Mode::Binary));
-    let headers = headers(&message(&outgoing, Dialect::Kafka).unwrap());
+    let headers = headers(&message(&outgoing, KAFKA).unwrap());
     assert_eq!(headers["ce_source"], "/a%20type%2Fwith%20%C3%A4");
 }
 
 #[test]
 fn pillarbox_is_one_object_with_everything() {
     let outgoing = outgoing(event(), Envelope::Pillarbox);
-    let message = message(&outgoing, Dialect::Kafka).unwrap();
+    let message = message(&outgoing, KAFKA).unwrap();
     let mut object: Value = serde_json::from_slice(&message.body).unwrap();
     let fields = object.as_object_mut().unwrap();
     assert_eq!(fields.remove("seq"), Some(json!(1)));
@@ -179,7 +188,7 @@ fn pillarbox_is_one_object_with_everything() {
 #[test]
 fn debezium_is_the_payload_with_its_id_and_type() {
     let outgoing = outgoing(event().header("ID", "forged"), Envelope::Debezium);
-    let message = message(&outgoing, Dialect::Kafka).unwrap();
+    let message = message(&outgoing, KAFKA).unwrap();
     assert_eq!(
         (message.key, &message.body[..]),
         ("customer 7", PAYLOAD.as_bytes())
@@ -237,7 +246,7 @@ fn a_line_is_the_envelopes_object() {
 fn what_is_no_json_is_refused_where_json_is_written() {
     for envelope in [Envelope::Pillarbox, cloud_events(Mode::Structured)] {
         let outgoing = outgoing(event().payload("{torn"), envelope);
-        let error = message(&outgoing, Dialect::Kafka).unwrap_err();
+        let error = message(&outgoing, KAFKA).unwrap_err();
         assert_eq!(error.kind, SinkErrorKind::Invalid);
     }
 }
@@ -248,8 +257,8 @@ proptest! {
         let event = Event::new(text.as_str(), text.as_str(), text.as_str(), text.as_str()).header(name, text.as_str());
         for envelope in [Envelope::Raw, cloud_events(Mode::Binary), cloud_events(Mode::Structured), Envelope::Pillarbox, Envelope::Debezium] {
             let outgoing = outgoing(event.clone(), envelope);
-            for dialect in [Dialect::Kafka, Dialect::Nats] {
-                message(&outgoing, dialect).unwrap();
+            for binding in [KAFKA, NATS] {
+                message(&outgoing, binding).unwrap();
             }
             line::write(&mut Vec::new(), &outgoing, None).unwrap();
         }

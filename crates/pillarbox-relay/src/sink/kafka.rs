@@ -39,7 +39,13 @@ use self::{
 use super::{
     Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamState, Streams, TopicSpec,
 };
-use crate::connect::SinkOptions;
+use crate::{connect::SinkOptions, envelope::Binding};
+
+/// The Kafka binding of CloudEvents.
+pub const CLOUDEVENTS: Binding = Binding {
+    prefix: "ce_",
+    escapes: false,
+};
 
 /// Whoever asks how the sink is gets an answer by then. The client goes on trying, and is asked again.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

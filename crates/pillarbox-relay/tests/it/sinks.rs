@@ -2,6 +2,7 @@
 
 mod authority;
 mod envelopes;
+mod file;
 mod kafka;
 mod lines;
 mod nats;

@@ -11,8 +11,11 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use pillarbox_relay::{
     connect::SinkOptions,
-    envelope::{self, Dialect},
-    sink::{Outgoing, kafka},
+    envelope,
+    sink::{
+        Outgoing,
+        kafka::{self, CLOUDEVENTS},
+    },
 };
 use rdkafka::{
     ClientConfig, ClientContext, Message as _, Offset, TopicPartitionList,
@@ -167,7 +170,7 @@ impl Kafka {
         let began = Instant::now();
         for outgoing in &events {
             room.acquire().await?.forget();
-            let message = envelope::message(outgoing, Dialect::Kafka).map_err(|error| anyhow!(error))?;
+            let message = envelope::message(outgoing, CLOUDEVENTS).map_err(|error| anyhow!(error))?;
             let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
             for (name, value) in &message.headers {
                 headers = headers.insert(Header {

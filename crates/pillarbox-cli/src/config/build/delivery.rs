@@ -4,25 +4,23 @@ use std::{sync::Arc, time::Duration};
 
 use pillarbox_relay::{
     connect::SinkOptions,
+    driver::{self, Provisions, SinkDriver},
     envelope::{Envelope, Mode},
     route::{AfterDeath, Pattern, Route, Routes},
     sink::{self, StreamSpec, TopicSpec},
 };
 
-use super::{DAY_MS, NamedSink, Problems, scheme, within};
+use super::{DAY_MS, NamedSink, Problems, check_address, within};
 use crate::config::{schema, show::word, unknown::nearest};
-
-const SINKS: &[&str] = &["nats", "tls", "kafka", "http-stream", "stdout", "null"];
 
 pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<NamedSink> {
     let mut sinks = Vec::new();
     for (name, sink) in &outbox.sinks {
         let key = |field: &str| format!("outbox.sinks.{name}.{field}");
-        if let Err(problem) = scheme(&sink.url, SINKS) {
-            problems.push((
-                key("url"),
-                format!("{problem}. Use nats://host:port, kafka://host:port, http-stream:, stdout: or null:"),
-            ));
+        let known = driver::SINKS.iter().map(|driver| &driver.about);
+        if let Err(problem) = check_address(&sink.url, known) {
+            let examples = driver::sink_examples();
+            problems.push((key("url"), format!("{problem}. Use {examples}")));
         }
         within(
             problems,
@@ -123,7 +121,7 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
                 problems.push((key("subjects"), quoting(subject, &error)));
             }
         }
-        let Some(sink) = owner(sinks, stream.sink.as_deref(), &STREAMS, key, problems) else {
+        let Some(sink) = owner(sinks, stream.sink.as_deref(), Provisions::Streams, key, problems) else {
             continue;
         };
         sink.options.streams.push(StreamSpec {
@@ -156,7 +154,7 @@ pub(super) fn topics(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems:
                 "a Kafka topic has up to 249 letters, digits, `.`, `_` and `-`".into(),
             ));
         }
-        let Some(sink) = owner(sinks, topic.sink.as_deref(), &TOPICS, key, problems) else {
+        let Some(sink) = owner(sinks, topic.sink.as_deref(), Provisions::Topics, key, problems) else {
             continue;
         };
         let setting = |(name, value): (&String, &schema::TopicSetting)| (name.clone(), value.to_string());
@@ -169,39 +167,30 @@ pub(super) fn topics(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems:
     }
 }
 
-/// What lies at a sink, and where it can.
-struct Lying {
-    things: &'static str,
-    at: &'static str,
-    can: fn(&str) -> bool,
-}
-
-const STREAMS: Lying = Lying {
-    things: "streams",
-    at: "nats://",
-    can: |url| url.starts_with("nats:") || url.starts_with("tls:"),
-};
-const TOPICS: Lying = Lying {
-    things: "topics",
-    at: "kafka://",
-    can: |url| url.starts_with("kafka:"),
-};
-
 /// The sink that a stream or topic belongs to: the one it names, or the only one it can be.
 fn owner<'a>(
     sinks: &'a mut [NamedSink],
     named: Option<&str>,
-    Lying { things, at, can }: &Lying,
+    what: Provisions,
     key: impl Fn(&str) -> String,
     problems: &mut Problems,
 ) -> Option<&'a mut NamedSink> {
+    let things = what.as_str();
+    let of_this_kind = |driver: &SinkDriver| driver.provisions == Some(what);
+    let can = |url: &str| driver::sink(url).is_some_and(of_this_kind);
+    let at: Vec<&str> = driver::SINKS
+        .iter()
+        .filter(|driver| of_this_kind(driver))
+        .map(|driver| driver.about.name)
+        .collect();
+    let at = at.join(" or ");
     if let Some(name) = named {
         known_sink(sinks, name, key("sink"), problems);
         let sink = sinks.iter_mut().find(|sink| &*sink.name == name)?;
         if !can(&sink.options.url) {
             problems.push((
                 key("sink"),
-                format!("`{}` has no {things}: only a {at} sink does", word(name)),
+                format!("`{}` has no {things}: only a sink of {at} has", word(name)),
             ));
         }
         return Some(sink);
@@ -210,7 +199,7 @@ fn owner<'a>(
     let only = able.next();
     let problem = match (&only, able.next()) {
         (Some(_), None) => return only,
-        (None, _) => format!("no sink has {things}: only a {at} one does"),
+        (None, _) => format!("no sink has {things}: only one of {at} has"),
         (Some(_), Some(_)) => format!("several sinks have {things}: say which by `sink`"),
     };
     problems.push((key("name"), problem));

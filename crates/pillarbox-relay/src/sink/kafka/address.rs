@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::outcome::misconfigured;
 use crate::{
-    connect::servers,
+    driver::address::servers,
     sink::{SinkError, pem},
 };
 

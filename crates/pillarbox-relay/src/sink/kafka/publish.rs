@@ -18,7 +18,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
 use super::{
-    KafkaSink,
+    CLOUDEVENTS, KafkaSink,
     flight::{Flight, NotTaken, Until},
     outcome::{Refusal, ended, no_room, refusal},
     producer::Producer,
@@ -26,7 +26,7 @@ use super::{
     seen::{Hindrance, Seen},
 };
 use crate::{
-    envelope::{self, Dialect},
+    envelope,
     sink::{Outcome, Outgoing, SinkError},
 };
 
@@ -202,7 +202,7 @@ impl<'a> Batch<'a> {
                 flight.skip(place);
                 continue;
             }
-            let taken = match envelope::message(&self.events[index], Dialect::Kafka) {
+            let taken = match envelope::message(&self.events[index], CLOUDEVENTS) {
                 Ok(message) => flight.send(place, self.topic(index), &message, deadline).await,
                 Err(error) => Err(NotTaken::Impossible(error)),
             };
@@ -303,7 +303,7 @@ impl<'a> Batch<'a> {
 
 /// About what an event takes at the broker, before compression.
 pub(super) fn bytes(outgoing: &Outgoing) -> usize {
-    envelope::message(outgoing, Dialect::Kafka).map_or(0, |message| {
+    envelope::message(outgoing, CLOUDEVENTS).map_or(0, |message| {
         let headers: usize = message
             .headers
             .iter()

@@ -8,7 +8,7 @@ use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
 
 use crate::{
-    envelope::{self, Dialect, Envelope, names},
+    envelope::{self, Binding, Envelope, names},
     sink::{Outgoing, SinkError, SinkErrorKind},
 };
 
@@ -22,6 +22,12 @@ const CREATED_AT: HeaderName = HeaderName::from_static(names::CREATED_AT);
 const PROJECT_ID: HeaderName = HeaderName::from_static(names::PROJECT_ID);
 const USER_ID: HeaderName = HeaderName::from_static(names::USER_ID);
 
+/// The NATS binding of CloudEvents.
+const CLOUDEVENTS: Binding = Binding {
+    prefix: "ce-",
+    escapes: true,
+};
+
 const RESERVED: [&str; 2] = ["nats-", "pillarbox-"];
 
 /// The headers and the body that an event is published with.
@@ -29,7 +35,7 @@ pub(super) fn wrapped(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkErr
     if outgoing.envelope == Envelope::Raw {
         return Ok((headers(outgoing)?, outgoing.event.event.payload.clone()));
     }
-    let message = envelope::message(outgoing, Dialect::Nats)?;
+    let message = envelope::message(outgoing, CLOUDEVENTS)?;
     let mut map = HeaderMap::new();
     // From the end, so that the envelope's own, which come first, win.
     for (name, text) in message.headers.iter().rev() {

@@ -19,7 +19,7 @@ use pillarbox_testkit::{
 use serde_json::{Value, value::RawValue};
 
 /// What a reader of such a line sees.
-fn arrived(line: &[u8]) -> Arrived {
+pub(super) fn arrived(line: &[u8]) -> Arrived {
     let whole: Value = serde_json::from_slice(line).expect("a line is JSON");
     assert!(
         whole["seq"].is_i64() && whole["created_at"].is_string(),
@@ -42,7 +42,7 @@ fn arrived(line: &[u8]) -> Arrived {
     }
 }
 
-fn no_json() -> Option<Event> {
+pub(super) fn no_json() -> Option<Event> {
     Some(event("bad", "{"))
 }
 

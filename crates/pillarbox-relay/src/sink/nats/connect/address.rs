@@ -8,7 +8,7 @@ use url::Url;
 
 use super::super::outcome::misconfigured;
 use crate::{
-    connect::servers,
+    driver::address::servers,
     sink::{SinkError, pem},
 };
 

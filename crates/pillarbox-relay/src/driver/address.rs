@@ -1,25 +1,18 @@
-//! Addresses as text: what they name, and what of them may be shown.
+//! Addresses as text: what they name, and what of them may be shown. Drivers choose from here what fits theirs.
 
 use url::{Position, Url};
 
-/// An address as it may be shown: without its password.
+/// An address as it may be shown: without its password. An address of no driver is cleaned as a URL is.
 pub fn redacted(url: &str) -> String {
-    if matches!(scheme(url), "mongodb" | "mongodb+srv") {
-        return redacted_mongodb(url);
+    let about = super::sink(url).map(|driver| &driver.about);
+    match about.or_else(|| super::store(url).map(|driver| &driver.about)) {
+        Some(about) => (about.redact)(url),
+        None => redact_one(url),
     }
-    let (list, query) = url.split_once('?').unwrap_or((url, ""));
-    if !matches!(scheme(url), "nats" | "tls" | "kafka") || !list.contains(',') {
-        return redacted_one(url);
-    }
-    let servers = servers(list);
-    // A comma before the user's end may belong to the password.
-    let last_user = servers.iter().rposition(|server| server.contains('@'));
-    if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
-        return scheme_alone(url);
-    }
-    let shown: Vec<String> = servers.iter().map(|server| redacted_one(server)).collect();
-    let separator = if query.is_empty() { "" } else { "?" };
-    format!("{}{separator}{query}", shown.join(","))
+}
+
+pub(crate) fn scheme(url: &str) -> &str {
+    url.split_once(':').map_or(url, |(scheme, _)| scheme)
 }
 
 /// The servers of an address that may name several, `nats://a,b`, each as an address of its own.
@@ -36,36 +29,61 @@ pub fn servers(url: &str) -> Vec<String> {
         .collect()
 }
 
-/// One user stands before all hosts; what is before the last `@` may be a password, however it is written.
-fn redacted_mongodb(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return scheme_alone(url);
-    };
-    let (user, place) = match rest.rsplit_once('@') {
-        None => (String::new(), rest),
-        Some((user, place)) => match user.split_once(':') {
-            Some((name, _)) => (format!("{name}:***@"), place),
-            None => (format!("{user}@"), place),
-        },
-    };
-    let (hosts, options) = place.split_once('?').unwrap_or((place, ""));
-    let shown = options.split('&').map(|option| match option.split_once('=') {
-        // `tlsCertificateKeyFilePassword`, `authMechanismProperties=AWS_SESSION_TOKEN:…`, `proxyPassword`.
-        Some((name, _))
-            if ["password", "properties"]
-                .iter()
-                .any(|end| name.to_lowercase().ends_with(end)) =>
-        {
-            format!("{name}=***")
-        }
-        _ => option.to_owned(),
-    });
-    let shown = shown.collect::<Vec<_>>().join("&");
-    let separator = if options.is_empty() { "" } else { "?" };
-    format!("{scheme}://{user}{hosts}{separator}{shown}")
+/// For addresses that name no host: `stdout:`, `sqlite:path`.
+pub(crate) fn check_nothing(_: &str) -> Result<(), String> {
+    Ok(())
 }
 
-fn redacted_one(url: &str) -> String {
+/// For `scheme://host…`, where the query may name the host as well.
+pub(crate) fn check_one(url: &str) -> Result<(), String> {
+    let scheme = scheme(url);
+    if !url[scheme.len()..].starts_with("://") {
+        return Err(format!("`{scheme}:` is followed by `//` and a host"));
+    }
+    let parsed = Url::parse(url).map_err(|error| format!("the address can't be read: {error}"))?;
+    let has_host = parsed.host_str().is_some_and(|host| !host.is_empty())
+        || parsed.query().unwrap_or_default().contains("host=");
+    match has_host {
+        true => Ok(()),
+        false => Err("the address has no host".into()),
+    }
+}
+
+/// For `scheme://host,host…`.
+pub(crate) fn check_servers(url: &str) -> Result<(), String> {
+    let scheme = scheme(url);
+    if !url[scheme.len()..].starts_with("://") {
+        return Err(format!("`{scheme}:` is followed by `//` and a host"));
+    }
+    servers(url).iter().try_for_each(|server| check_one(server))
+}
+
+/// For addresses that may name several servers. `tokens`: a name without a password is a secret.
+pub(crate) fn redact_servers(url: &str, tokens: bool) -> String {
+    let (list, query) = url.split_once('?').unwrap_or((url, ""));
+    if !list.contains(',') {
+        return redact_server(url, tokens);
+    }
+    let servers = servers(list);
+    // A comma before the user's end may belong to the password.
+    let last_user = servers.iter().rposition(|server| server.contains('@'));
+    if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
+        return scheme_alone(url);
+    }
+    let shown: Vec<String> = servers
+        .iter()
+        .map(|server| redact_server(server, tokens))
+        .collect();
+    let separator = if query.is_empty() { "" } else { "?" };
+    format!("{}{separator}{query}", shown.join(","))
+}
+
+/// For any URL.
+pub(crate) fn redact_one(url: &str) -> String {
+    redact_server(url, false)
+}
+
+fn redact_server(url: &str, tokens: bool) -> String {
     match Url::parse(url) {
         // A password with a `/`, `?` or `#` in it ends the host early: its rest stands where a path would.
         Ok(parsed) if parsed[Position::BeforePath..].contains('@') => scheme_alone(url),
@@ -73,13 +91,10 @@ fn redacted_one(url: &str) -> String {
             Ok(()) => parsed.to_string(),
             Err(()) => scheme_alone(url),
         },
-        // A name without a password is a token of NATS.
-        Ok(mut parsed) if matches!(parsed.scheme(), "nats" | "tls") && !parsed.username().is_empty() => {
-            match parsed.set_username("***") {
-                Ok(()) => parsed.to_string(),
-                Err(()) => scheme_alone(url),
-            }
-        }
+        Ok(mut parsed) if tokens && !parsed.username().is_empty() => match parsed.set_username("***") {
+            Ok(()) => parsed.to_string(),
+            Err(()) => scheme_alone(url),
+        },
         Ok(_) => url.to_owned(),
         // What can't be parsed can't be cleaned either.
         Err(_) => scheme_alone(url),
@@ -87,17 +102,13 @@ fn redacted_one(url: &str) -> String {
 }
 
 /// All that may be shown of an address nobody can read; nothing, where what stands before its colon is no scheme.
-fn scheme_alone(url: &str) -> String {
+pub(crate) fn scheme_alone(url: &str) -> String {
     let scheme = scheme(url);
     let plain = scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
     match plain {
         true => format!("{scheme}:…"),
         false => "…".into(),
     }
-}
-
-pub(super) fn scheme(url: &str) -> &str {
-    url.split_once(':').map_or(url, |(scheme, _)| scheme)
 }
 
 #[cfg(test)]

@@ -1,0 +1,188 @@
+//! Which databases and sinks there are.
+//!
+//! Each describes itself in its own folder, in a `driver.rs` that is compiled also when the rest is left out of the build:
+//! so an address of a kind that is not built in gets a useful error. This file is the list. Configuration, help, errors,
+//! redaction and the bench read it; docs/EXTENDING.md shows how to add one.
+
+pub mod address;
+#[path = "sink/file/driver.rs"]
+mod file;
+#[path = "sink/http_stream/driver.rs"]
+mod http_stream;
+#[path = "sink/kafka/driver.rs"]
+mod kafka;
+#[path = "store/mongodb/driver.rs"]
+mod mongodb;
+#[path = "sink/nats/driver.rs"]
+mod nats;
+#[path = "sink/null/driver.rs"]
+mod null;
+#[path = "store/postgres/driver.rs"]
+mod postgres;
+#[path = "store/sqlite/driver.rs"]
+mod sqlite;
+#[path = "sink/stdout/driver.rs"]
+mod stdout;
+
+use crate::{
+    connect::{DatabaseOptions, OpenSink, OpenStore, SinkOptions},
+    sink::SinkError,
+    store::StoreError,
+};
+
+/// Every kind of sink, in the order in which help and errors name them.
+pub static SINKS: &[&SinkDriver] = &[
+    &nats::DRIVER,
+    &kafka::DRIVER,
+    &http_stream::DRIVER,
+    &file::DRIVER,
+    &stdout::DRIVER,
+    &null::DRIVER,
+];
+
+/// Every kind of database.
+pub static STORES: &[&StoreDriver] = &[&postgres::DRIVER, &mongodb::DRIVER, &sqlite::DRIVER];
+
+/// What both have.
+pub struct About {
+    /// The kind, in lower case: `nats`. Never shown to users as a name.
+    pub kind: &'static str,
+    /// For people: `NATS JetStream`.
+    pub name: &'static str,
+    /// What stands before the colon of its addresses.
+    pub schemes: &'static [&'static str],
+    /// For help and errors.
+    pub example: &'static str,
+    /// The cargo feature, of this crate and of the binary, that builds it in. `None`: always there.
+    pub feature: Option<&'static str>,
+    /// Whether an address of these schemes can be read. The error never shows the address: it may hold a password.
+    pub check: fn(&str) -> Result<(), String>,
+    /// An address as it may be shown, without secrets.
+    pub redact: fn(&str) -> String,
+}
+
+/// A kind of sink.
+pub struct SinkDriver {
+    pub about: About,
+    /// What the configuration can ask to exist there.
+    pub provisions: Option<Provisions>,
+    /// Opens it without waiting for a connection. `None`: not built in.
+    pub open: Option<fn(&SinkOptions) -> Result<OpenSink, SinkError>>,
+}
+
+/// A kind of database.
+pub struct StoreDriver {
+    pub about: About,
+    /// Relays can share the work by locking events instead of lanes.
+    pub claims_rows: bool,
+    /// Opens it without connecting. `None`: not built in.
+    pub open: Option<fn(&DatabaseOptions) -> Result<OpenStore, StoreError>>,
+}
+
+/// What a sink can be asked to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provisions {
+    /// `outbox.streams`
+    Streams,
+    /// `outbox.topics`
+    Topics,
+}
+
+impl Provisions {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Streams => "streams",
+            Self::Topics => "topics",
+        }
+    }
+}
+
+impl About {
+    fn has(&self, scheme: &str) -> bool {
+        self.schemes.contains(&scheme)
+    }
+
+    /// What to say about an address of this kind when it is not built in.
+    pub fn missing(&self) -> String {
+        let feature = self.feature.unwrap_or("full");
+        format!(
+            "this build has no {}. Build one that has: cargo build --release --features {feature}",
+            self.name
+        )
+    }
+}
+
+/// The sink that takes addresses like this one.
+pub fn sink(url: &str) -> Option<&'static SinkDriver> {
+    let scheme = address::scheme(url);
+    SINKS.iter().copied().find(|driver| driver.about.has(scheme))
+}
+
+/// The database that takes addresses like this one.
+pub fn store(url: &str) -> Option<&'static StoreDriver> {
+    let scheme = address::scheme(url);
+    STORES.iter().copied().find(|driver| driver.about.has(scheme))
+}
+
+/// The sinks' addresses, by example, for help and errors: `nats://host:4222, kafka://host:9092 or stdout:`.
+pub fn sink_examples() -> String {
+    listed(SINKS.iter().map(|driver| &driver.about))
+}
+
+/// The databases' addresses, by example.
+pub fn store_examples() -> String {
+    listed(STORES.iter().map(|driver| &driver.about))
+}
+
+fn listed<'a>(drivers: impl Iterator<Item = &'a About>) -> String {
+    let examples: Vec<&str> = drivers.map(|about| about.example).collect();
+    match examples.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => examples.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn all() -> Vec<&'static About> {
+        let sinks = SINKS.iter().map(|driver| &driver.about);
+        sinks.chain(STORES.iter().map(|driver| &driver.about)).collect()
+    }
+
+    #[test]
+    fn a_scheme_belongs_to_one_driver() {
+        let schemes: Vec<&str> = all().iter().flat_map(|about| about.schemes).copied().collect();
+        let unique: HashSet<&str> = schemes.iter().copied().collect();
+        assert_eq!(unique.len(), schemes.len(), "{schemes:?}");
+    }
+
+    #[test]
+    fn every_example_is_an_address_of_its_driver() {
+        for about in all() {
+            assert!(about.has(address::scheme(about.example)), "{}", about.example);
+            assert_eq!((about.check)(about.example), Ok(()), "{}", about.example);
+        }
+    }
+
+    #[test]
+    fn what_a_build_left_out_is_told_with_the_command_that_builds_it() {
+        let kafka = sink("kafka://a:9092").map(|driver| driver.about.missing());
+        assert_eq!(
+            kafka.as_deref(),
+            Some("this build has no Kafka. Build one that has: cargo build --release --features kafka")
+        );
+        assert!(sink("amqp://a").is_none() && store("nats://a").is_none());
+    }
+
+    #[test]
+    fn examples_read_as_a_sentence() {
+        assert_eq!(
+            store_examples(),
+            "postgres://user@host/database, mongodb://host/database or sqlite:path"
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! A file of lines: one JSON object for each event, as `stdout:` writes them, synced to the disk before an event counts as
+//! delivered, and rotated by size.
+//!
+//! Read on in [`address`] (what can be set), [`writer`] (appending, syncing, rotating).
+
+mod address;
+mod writer;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+
+pub use self::address::Address;
+use self::writer::Writer;
+use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, SinkErrorKind, in_order::in_order};
+use crate::{connect::SinkOptions, envelope::line};
+
+pub struct FileSink {
+    /// Fair, so that batches are written in the order in which they came.
+    writer: Arc<Mutex<Writer>>,
+    publish_timeout: Duration,
+}
+
+impl FileSink {
+    /// `file:path[?rotate_bytes=N&keep=N]`. Touches nothing yet.
+    pub fn open(options: &SinkOptions) -> Result<Self, SinkError> {
+        let address = Address::parse(&options.url)?;
+        Ok(Self {
+            writer: Arc::new(Mutex::new(Writer::new(address))),
+            publish_timeout: options.publish_timeout,
+        })
+    }
+
+    async fn with_writer(
+        &self,
+        work: impl FnOnce(&mut Writer, Duration) -> Result<(), SinkError> + Send + 'static,
+    ) -> Result<(), SinkError> {
+        let timeout = self.publish_timeout;
+        // The guard goes along: a dropped call still writes whole batches, and the next one waits for it.
+        let mut writer = self.writer.clone().lock_owned().await;
+        let done = tokio::task::spawn_blocking(move || work(&mut writer, timeout));
+        let ended = |error| SinkError::new(SinkErrorKind::Unavailable, format!("the writer ended: {error}"));
+        done.await.unwrap_or_else(|error| Err(ended(error).in_doubt()))
+    }
+}
+
+#[async_trait]
+impl Sink for FileSink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: true,
+            ..Capabilities::default()
+        }
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        self.with_writer(|writer, timeout| writer.append(&[], timeout)).await
+    }
+
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
+        let mut lines = Vec::with_capacity(batch.iter().map(|o| o.event.bytes()).sum());
+        let mut outcomes = in_order(batch, |outgoing| line::write(&mut lines, outgoing, None));
+        if lines.is_empty() {
+            return outcomes;
+        }
+        let written = self.with_writer(move |writer, timeout| writer.append(&lines, timeout));
+        if let Err(error) = written.await {
+            let delivered = |outcome: &&mut Outcome| **outcome == Outcome::Delivered;
+            for outcome in outcomes.iter_mut().filter(delivered) {
+                *outcome = Outcome::Failed(error.clone());
+            }
+        }
+        outcomes
+    }
+}

@@ -1,0 +1,24 @@
+//! Files among the sinks.
+
+use crate::{
+    connect::OpenSink,
+    driver::{About, SinkDriver, address},
+    sink::file::{Address, FileSink},
+};
+
+pub(super) static DRIVER: SinkDriver = SinkDriver {
+    about: About {
+        kind: "file",
+        name: "file",
+        schemes: &["file"],
+        example: "file:path",
+        feature: None,
+        check: |url| Address::parse(url).map(drop).map_err(|error| error.message),
+        redact: address::redact_one,
+    },
+    provisions: None,
+    open: Some(|options| {
+        let sink = FileSink::open(options)?;
+        Ok(OpenSink::new("file", std::sync::Arc::new(sink)))
+    }),
+};

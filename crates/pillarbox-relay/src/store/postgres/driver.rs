@@ -1,0 +1,23 @@
+//! PostgreSQL among the databases.
+
+use crate::driver::{About, StoreDriver, address};
+
+pub(super) static DRIVER: StoreDriver = StoreDriver {
+    about: About {
+        kind: "postgres",
+        name: "PostgreSQL",
+        schemes: &["postgres", "postgresql"],
+        example: "postgres://user@host/database",
+        feature: Some("postgres"),
+        check: address::check_one,
+        redact: address::redact_one,
+    },
+    claims_rows: false,
+    #[cfg(feature = "postgres")]
+    open: Some(|options| {
+        let store = crate::store::postgres::PostgresStore::open(options)?;
+        Ok(crate::connect::OpenStore::new("postgres", std::sync::Arc::new(store)))
+    }),
+    #[cfg(not(feature = "postgres"))]
+    open: None,
+};
