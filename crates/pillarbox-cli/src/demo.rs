@@ -9,9 +9,8 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
 use pillarbox_relay::{
-    Relay, RelayHandle,
+    Handle, Options, Relay,
     connect::{self, DatabaseOptions, SinkOptions},
-    engine::Options,
     route::Routes,
 };
 use tokio::net::TcpListener;
@@ -117,7 +116,7 @@ async fn play(stage: &Stage, orders: u32, pace: Duration, story: &Story<'_>) -> 
 struct Stage {
     database: PathBuf,
     address: SocketAddr,
-    relay: RelayHandle,
+    relay: Handle,
     server: http::Server,
     api: Arc<http::Api>,
 }
@@ -145,14 +144,13 @@ impl Stage {
         let api = http::Api::new(&open, sink.http_stream.clone(), true).delivering(routes.clone(), None);
         let api = Arc::new(api);
         let server = http::serve(listener, api.clone());
+        let mut options = Options::default();
+        options.engine.name = "demo".into();
         let relay = Relay {
-            store: open.store,
+            store: open,
             sinks: [("stream".into(), sink.sink)].into(),
             routes,
-            options: Options {
-                name: "demo".into(),
-                ..Options::default()
-            },
+            options,
         }
         .start();
         api.relay_started(relay.id, relay.progress.clone());

@@ -25,7 +25,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 pub use self::lanes::fair_share;
@@ -38,7 +38,7 @@ use crate::{
     store::{RelayId, Store, StoreError},
 };
 
-/// How a relay works. Everything has a default.
+/// How an engine works. Everything has a default.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Shown in `status`; need not be unique.
@@ -102,8 +102,8 @@ impl Options {
     }
 }
 
-/// A relay that has not started yet.
-pub struct Relay {
+/// An engine that has not started yet. A [`crate::Relay`] has one.
+pub struct Engine {
     pub store: Arc<dyn Store>,
     /// By the names the routes use.
     pub sinks: BTreeMap<Arc<str>, Arc<dyn Sink>>,
@@ -111,12 +111,12 @@ pub struct Relay {
     pub options: Options,
 }
 
-/// A relay at work. Dropping it leaves the relay running; [`RelayHandle::stop`] ends it.
-pub struct RelayHandle {
+/// An engine at work. Dropping it asks the engine to stop, and does not wait for that.
+pub struct EngineHandle {
     pub id: RelayId,
     pub progress: Arc<Progress>,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), RelayError>>,
+    task: Option<JoinHandle<Result<(), RelayError>>>,
 }
 
 /// Why a relay ended by itself. Outages don't end it: it waits.
@@ -133,9 +133,9 @@ pub enum RelayError {
     },
 }
 
-impl Relay {
+impl Engine {
     /// Starts it on the current tokio runtime.
-    pub fn start(self) -> RelayHandle {
+    pub fn start(self) -> EngineHandle {
         let stop = CancellationToken::new();
         let progress = Arc::new(Progress::of(self.options.checks.clone()));
         let id = RelayId::now_v7();
@@ -154,11 +154,11 @@ impl Relay {
             stop: stop.clone(),
         };
         let task = tokio::spawn(life::live(context, id, self.sinks.into_iter().collect()));
-        RelayHandle {
+        EngineHandle {
             id,
             progress,
             stop,
-            task,
+            task: Some(task),
         }
     }
 }
@@ -189,7 +189,7 @@ impl Context {
     }
 }
 
-impl RelayHandle {
+impl EngineHandle {
     /// Finishes what is in flight, hands the lanes back and ends.
     pub async fn stop(self) -> Result<(), RelayError> {
         self.stop.cancel();
@@ -198,12 +198,14 @@ impl RelayHandle {
 
     /// Ends it at once, as a crash would: nothing is settled, nothing handed back.
     pub fn abort(&self) {
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 
     /// Whether it has ended, by itself or because it was told to.
     pub fn is_finished(&self) -> bool {
-        self.task.is_finished()
+        self.task.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// A handle that can ask the relay to stop from elsewhere (a signal).
@@ -212,11 +214,27 @@ impl RelayHandle {
     }
 
     /// Waits until the relay has ended.
-    pub async fn finished(self) -> Result<(), RelayError> {
-        match self.task.await {
-            Ok(result) => result,
-            Err(error) if error.is_cancelled() => Ok(()),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+    pub async fn finished(mut self) -> Result<(), RelayError> {
+        match self.task.take() {
+            Some(task) => joined(task.await),
+            None => Ok(()),
         }
+    }
+}
+
+impl Drop for EngineHandle {
+    fn drop(&mut self) {
+        if self.task.is_some() {
+            self.stop.cancel();
+        }
+    }
+}
+
+/// How a task ended. One that was aborted ended as it should; a panic goes on.
+pub(crate) fn joined(ended: Result<Result<(), RelayError>, JoinError>) -> Result<(), RelayError> {
+    match ended {
+        Ok(result) => result,
+        Err(error) if error.is_cancelled() => Ok(()),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -12,8 +12,7 @@
 //! [`verdict`] is the one place that decides what an error means; [`retry`] how long a failing event waits; [`dead`] what
 //! people do about those that will not be delivered, [`notice`] how they hear of them, [`reprocess`] what is sent again on
 //! a schedule; [`pressure`] tells producers how much waits; [`catalog`] tells which kinds of events there are; [`engine`] moves
-//! events along. No store names a sink and no sink
-//! names a store: [`driver`] lists them all, and [`connect`] opens them.
+//! events along; a [`relay`] is the engine and everything beside it. No store names a sink and no sink names a store: [`driver`] lists them all, and [`connect`] opens them.
 
 pub mod catalog;
 pub mod check;
@@ -26,6 +25,7 @@ pub mod event;
 pub mod http_client;
 pub mod notice;
 pub mod pressure;
+pub mod relay;
 pub mod reprocess;
 pub mod retry;
 pub mod route;
@@ -34,8 +34,8 @@ pub mod sink;
 pub mod store;
 pub mod verdict;
 
-pub use engine::{Options, Relay, RelayHandle};
 pub use event::{Lane, Seq, StoredEvent};
+pub use relay::{Handle, Options, Relay};
 pub use settlement::Settlement;
 pub use sink::Sink;
 pub use store::Store;

@@ -217,15 +217,9 @@ pub struct Notifier {
     pub outbox: String,
 }
 
-/// Tasks that tell until they are stopped.
-pub struct NotifierHandle {
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
 impl Notifier {
-    pub fn start(self) -> NotifierHandle {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    /// Tells people until it is stopped. What is cut off is told again by the next relay.
+    pub fn start(self, tasks: &TaskTracker, stop: &CancellationToken) {
         let lines: Vec<Arc<deliver::Line>> = self
             .channels
             .into_iter()
@@ -253,16 +247,6 @@ impl Notifier {
             gone: Gone::default(),
         };
         tasks.spawn(watch::keep(watch, lines, self.progress, stop.clone()));
-        tasks.close();
-        NotifierHandle { tasks, stop }
-    }
-}
-
-impl NotifierHandle {
-    /// Lets what is being told end, but waits no longer than this. What is cut off is told again by the next relay.
-    pub async fn stop(self, at_most: Duration) {
-        self.stop.cancel();
-        let _ = tokio::time::timeout(at_most, self.tasks.wait()).await;
     }
 }
 

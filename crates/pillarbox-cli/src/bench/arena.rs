@@ -66,7 +66,7 @@ impl Arena {
             database,
             database_options,
             sink_options,
-            relay_options: settings.relay.clone(),
+            relay_options: settings.engine.clone(),
             broker: Broker::of(&first.options, &stream, &topic)?,
             topic,
             stream,

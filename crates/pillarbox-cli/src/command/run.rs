@@ -1,22 +1,20 @@
 //! `pillarbox run`
 
 pub(super) mod checks;
-mod notices;
-mod retention;
 mod sinks;
 mod summary;
 mod wait;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use pillarbox_relay::{
     Options, Relay,
-    connect::OpenStore,
-    engine::RelayError,
-    pressure::Keeper,
-    reprocess::Reprocessor,
-    store::{Admin, sqlite},
+    check::Checks,
+    connect::{OpenSink, OpenStore},
+    engine::{self, RelayError},
+    notice::{self, Channel},
+    store::sqlite,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -64,7 +62,10 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let open = open_store(&settings)?;
     let checks = checks::open(&settings, &open)?;
     let sinks = sinks::open(&settings)?;
-    let channels = notices::channels(&settings.notices.channels)?;
+    let channels = settings.notices.channels.iter().map(notice::open);
+    let channels = channels
+        .collect::<Result<Vec<_>, _>>()
+        .context("a way to tell people can't be used")?;
     let server = if args.no_http {
         None
     } else {
@@ -101,33 +102,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         tracing::warn!("{warning}");
     }
     let started = std::time::Instant::now();
-    let relay = Relay {
-        store: open.store.clone(),
-        sinks: sinks
-            .iter()
-            .map(|(name, sink)| (name.clone(), sink.sink.clone()))
-            .collect(),
-        routes: settings.routes.clone(),
-        options: Options {
-            checks: checks.clone(),
-            ..settings.relay.clone()
-        },
-    }
-    .start();
+    let relay = relay(&settings, &open, sinks, channels, checks).start();
     let (id, progress) = (relay.id, relay.progress.clone());
     if let Some((_, api)) = &server {
         api.relay_started(id, progress.clone());
     }
     say_started(&settings, context);
-    let retention = settings
-        .dead_letters
-        .retention
-        .map(|age| tokio::spawn(retention::keep(open.dead_letters.clone(), age)));
-    let reprocessor = reprocess(&settings, &open);
-    let pressure = pressure(&settings, &open);
-    let notifier = notices::start(&settings, channels, &open, progress.clone());
-    let reload = settings.checks.reload;
-    let fresh = checks.map(|checks| tokio::spawn(async move { checks.keep_fresh(reload).await }));
     let stop = relay.stopper();
     let mut finished = std::pin::pin!(relay.finished());
     let ended: Result<(), RelayError> = tokio::select! {
@@ -138,14 +118,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
             finished.await
         }
     };
-    for task in retention.into_iter().chain(fresh) {
-        task.abort();
-    }
-    reprocessor.cancel();
-    pressure.cancel();
-    if let Some(notifier) = notifier {
-        notifier.stop(notices::LAST_WORDS).await;
-    }
     if let Some((server, api)) = server {
         api.close();
         server.stop().await;
@@ -160,48 +132,31 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     ended.map(|()| Answer::Yes).map_err(|error| anyhow!(error))
 }
 
-/// Sends dead letters again as the schedules say, until it is cancelled.
-fn reprocess(settings: &Settings, open: &OpenStore) -> CancellationToken {
-    let stop = CancellationToken::new();
-    if !settings.reprocess.is_empty() {
-        let reprocessor = Reprocessor {
-            dead_letters: open.dead_letters.clone(),
-            schedules: open.schedules.clone(),
-            list: settings.reprocess.clone(),
-            relay: settings.relay.name.clone(),
-        };
-        tokio::spawn(reprocessor.keep(stop.clone()));
-    }
-    stop
-}
-
-/// Tells producers how much waits, until it is cancelled.
-fn pressure(settings: &Settings, open: &OpenStore) -> CancellationToken {
-    let stop = CancellationToken::new();
-    match settings.backpressure.clone() {
-        Some(classes) => {
-            let gauge = open.gauge.clone();
-            tokio::spawn(Keeper { gauge, classes }.keep(stop.clone()));
-        }
-        None => {
-            tokio::spawn(warn_of_classes(open.admin.clone()));
-        }
-    }
-    stop
-}
-
-/// Other relays may keep them, as while a new configuration is rolled out. If none does, producers are refused in the end.
-async fn warn_of_classes(admin: Arc<dyn Admin>) {
-    let Ok(status) = admin.status().await else {
-        return;
+fn relay(
+    settings: &Settings,
+    open: &OpenStore,
+    sinks: BTreeMap<Arc<str>, OpenSink>,
+    channels: Vec<Arc<dyn Channel>>,
+    checks: Option<Arc<Checks>>,
+) -> Relay {
+    let engine = engine::Options {
+        checks,
+        ..settings.engine.clone()
     };
-    let classes: Vec<&str> = status.pressure.iter().map(|class| &*class.class).collect();
-    if !classes.is_empty() {
-        tracing::warn!(
-            classes = classes.join(", "),
-            "the outbox limits what may wait, and this relay's configuration has no `backpressure.classes`: it does not \
-             keep the figures of these classes. Give it the classes of the other relays, or remove them with an empty list"
-        );
+    Relay {
+        store: open.clone(),
+        sinks: sinks.into_iter().map(|(name, open)| (name, open.sink)).collect(),
+        routes: settings.routes.clone(),
+        options: Options {
+            engine,
+            letters_kept: settings.dead_letters.retention,
+            reprocess: settings.reprocess.clone(),
+            backpressure: settings.backpressure.clone(),
+            notices: settings.notices.options.clone(),
+            channels,
+            schemas_reload: settings.checks.reload,
+            outbox: settings.database.tables.name().to_owned(),
+        },
     }
 }
 

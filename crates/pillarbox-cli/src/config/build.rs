@@ -11,9 +11,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use pillarbox::{Limits, table::Tables};
 use pillarbox_relay::{
-    Options,
     connect::{Claim, DatabaseOptions, SinkOptions},
     driver::{self, About},
+    engine,
     pressure::Class,
     reprocess::Schedule,
     route::Routes,
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub default_database: bool,
     pub sinks: Vec<NamedSink>,
     pub routes: Routes,
-    pub relay: Options,
+    pub engine: engine::Options,
     pub limits: Limits,
     pub listen: SocketAddr,
     pub health_checks: bool,
@@ -68,7 +68,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let routes = delivery::routes(outbox, &sinks, &mut problems);
     delivery::streams(outbox, &mut sinks, &mut problems);
     delivery::topics(outbox, &mut sinks, &mut problems);
-    let relay = relay::options(outbox, &mut problems);
+    let engine = relay::options(outbox, &mut problems);
     let notices = notices::settings(outbox, &mut problems);
     let reprocess = reprocess::schedules(outbox, &mut problems);
     let checks = validation::checks(outbox, &mut problems);
@@ -100,10 +100,10 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         sinks,
         routes,
         limits: Limits {
-            payload_bytes_max: relay.payload_bytes_max,
+            payload_bytes_max: engine.payload_bytes_max,
             ..Limits::default()
         },
-        relay,
+        engine,
         listen: outbox.http.listen,
         health_checks: outbox.monitoring.enable_health_checks,
         checks,
@@ -241,8 +241,8 @@ fn check_address<'a>(url: &str, known: impl Iterator<Item = &'a About> + Clone) 
     };
     let Some(about) = known.clone().find(|about| about.schemes.contains(&scheme)) else {
         let schemes = known.flat_map(|about| about.schemes).copied();
-        let hint = nearest(scheme, schemes)
-            .map_or_else(String::new, |near| format!(" (did you mean `{near}:`?)"));
+        let hint =
+            nearest(scheme, schemes).map_or_else(String::new, |near| format!(" (did you mean `{near}:`?)"));
         return Err(format!("`{scheme}:` is not known here{hint}"));
     };
     (about.check)(url)

@@ -62,8 +62,8 @@ fn problems(text: &str) -> String {
 #[test]
 fn every_key_of_the_seed_is_known() {
     let settings = settings_of(EVERY_KEY).unwrap();
-    assert_eq!(settings.relay.batch_events_max, 100);
-    assert_eq!(settings.relay.retry.attempts_max, 7);
+    assert_eq!(settings.engine.batch_events_max, 100);
+    assert_eq!(settings.engine.retry.attempts_max, 7);
     assert_eq!(settings.database.tables.name(), "storage_outbox");
     assert_eq!(settings.database.tables.dead(), "\"storage_outbox_dlq\"");
 }
@@ -112,7 +112,7 @@ fn everything_has_a_default() {
     assert!(settings.default_database);
     assert_eq!(settings.sinks[0].options.url, "http-stream:");
     assert_eq!(
-        (settings.relay.batch_events_max, settings.relay.publishers_max),
+        (settings.engine.batch_events_max, settings.engine.publishers_max),
         (200, 5)
     );
     assert_eq!(settings.listen.to_string(), "127.0.0.1:7420");
@@ -133,8 +133,8 @@ fn a_variable_overrides_a_key() {
     ];
     let settings = load_text(EVERY_KEY, &variables).unwrap().settings().unwrap();
     assert_eq!(settings.database.url, "postgres://a:b%23c@127.0.0.1/x");
-    assert_eq!(settings.relay.batch_events_max, 17);
-    assert_eq!(settings.relay.retry.jitter, (0.5, 1.5));
+    assert_eq!(settings.engine.batch_events_max, 17);
+    assert_eq!(settings.engine.retry.jitter, (0.5, 1.5));
     assert_eq!(&*settings.sinks[0].name, "events");
 }
 
@@ -329,5 +329,5 @@ fn an_address_in_the_wrong_place_keeps_its_password() {
 fn what_is_shown_in_force_can_be_read_back() {
     let loaded = load_text(EVERY_KEY, &[]).unwrap();
     let (shown, _) = in_force(&loaded.config).unwrap();
-    assert_eq!(settings_of(&shown).unwrap().relay.batch_events_max, 100);
+    assert_eq!(settings_of(&shown).unwrap().engine.batch_events_max, 100);
 }

@@ -55,7 +55,8 @@ impl Sink for FileSink {
     }
 
     async fn check(&self) -> Result<(), SinkError> {
-        self.with_writer(|writer, timeout| writer.append(&[], timeout)).await
+        self.with_writer(|writer, timeout| writer.append(&[], timeout))
+            .await
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use pillarbox::Event;
 use pillarbox_relay::{
-    Options, Relay, RelayHandle, Sink,
+    Sink,
     engine::SinkState,
+    engine::{Engine, EngineHandle, Options},
     route::Routes,
     store::memory::{MemoryStore, Status},
 };
@@ -13,9 +14,9 @@ use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;
 
-fn start(store: &MemoryStore, broker: &Broker) -> RelayHandle {
+fn start(store: &MemoryStore, broker: &Broker) -> EngineHandle {
     let sink: Arc<dyn Sink> = Arc::new(broker.clone());
-    Relay {
+    Engine {
         store: Arc::new(store.clone()),
         sinks: BTreeMap::from([("sim".into(), sink)]),
         routes: Routes::to_one("sim"),

@@ -9,7 +9,10 @@ use pillarbox_relay::store::{
     Admin, Store,
     memory::{MemoryStore, MemoryTransaction, Status},
 };
-use pillarbox_testkit::contract::store::{self, OpenTransaction, Row, StoreHarness};
+use pillarbox_testkit::{
+    contract::store::{OpenTransaction, Row, StoreHarness},
+    store_contract,
+};
 use uuid::Uuid;
 
 #[derive(Default)]
@@ -106,7 +109,12 @@ impl OpenTransaction for Open {
 
 /// Two subjects do not apply: it can't wake a sleeper early (its capabilities say so), and dead letters are only kept in it,
 /// with their reasons, not operated.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_keeps_its_contract() {
-    store::all(|| async { Arc::new(Harness::default()) as Arc<dyn StoreHarness> }).await;
+mod contract {
+    use super::*;
+
+    async fn fresh() -> Option<Arc<dyn StoreHarness>> {
+        Some(Arc::new(Harness::default()))
+    }
+
+    store_contract!(fresh);
 }

@@ -17,17 +17,17 @@ mod shop;
 
 use std::sync::Arc;
 
-use pillarbox_testkit::{
-    contract::store::{self, StoreHarness},
-    servers,
-};
+use pillarbox_testkit::{contract::store::StoreHarness, servers, store_contract};
 
 use self::harness::MongoHarness;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_keeps_its_contract() {
-    let Some(server) = servers::mongo().await else {
-        return;
-    };
-    store::all(|| async { Arc::new(MongoHarness::new(server).await) as Arc<dyn StoreHarness> }).await;
+mod contract {
+    use super::*;
+
+    async fn fresh() -> Option<Arc<dyn StoreHarness>> {
+        let server = servers::mongo().await?;
+        Some(Arc::new(MongoHarness::new(server).await))
+    }
+
+    store_contract!(fresh);
 }

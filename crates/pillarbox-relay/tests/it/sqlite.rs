@@ -17,16 +17,24 @@ use pillarbox_relay::{
     dead::{Actor, DeadFilter, ReplayAs, replay_all},
     store::{Store, StoreErrorKind},
 };
-use pillarbox_testkit::contract::store::{
-    self, StoreHarness,
-    scene::{Scene, dead, page},
+use pillarbox_testkit::{
+    contract::store::{
+        StoreHarness,
+        scene::{Scene, dead, page},
+    },
+    store_contract,
 };
 
 use self::harness::SqliteHarness;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_keeps_its_contract() {
-    store::all(|| async { Arc::new(SqliteHarness::new().await) as Arc<dyn StoreHarness> }).await;
+mod contract {
+    use super::*;
+
+    async fn fresh() -> Option<Arc<dyn StoreHarness>> {
+        Some(Arc::new(SqliteHarness::new().await))
+    }
+
+    store_contract!(fresh);
 }
 
 #[tokio::test]

@@ -13,8 +13,9 @@ use std::{
 use async_trait::async_trait;
 use pillarbox::Event;
 use pillarbox_relay::{
-    Options, Relay, RelayHandle, Sink,
+    Sink,
     engine::RelayError,
+    engine::{Engine, EngineHandle, Options},
     route::Routes,
     settlement::Settlement,
     sink::{self, Outcome, Outgoing, SinkError},
@@ -182,7 +183,7 @@ impl Sink for Frozen<Broker> {
 }
 
 /// A relay with ten events to deliver, of whose work so many calls freeze.
-fn start(job: Job, calls: u32) -> (RelayHandle, MemoryStore, Broker) {
+fn start(job: Job, calls: u32) -> (EngineHandle, MemoryStore, Broker) {
     let freezer = Freezer::new(job, calls);
     let store = MemoryStore::default();
     let broker = Broker::new(&mut StdRng::seed_from_u64(1));
@@ -195,7 +196,7 @@ fn start(job: Job, calls: u32) -> (RelayHandle, MemoryStore, Broker) {
         freezer: freezer.clone(),
         inner: broker.clone(),
     });
-    let relay = Relay {
+    let relay = Engine {
         store: Arc::new(Frozen {
             freezer,
             inner: store.clone(),

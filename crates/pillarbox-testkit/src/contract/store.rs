@@ -1,6 +1,7 @@
 //! What every store owes the engine, as the prose on [`Store`] says it: a check for each sentence.
 //!
-//! A store's test implements [`StoreHarness`] and calls [`all`]. What a database can't do (two transactions open at
+//! A store's test implements [`StoreHarness`] and calls [`store_contract!`](crate::store_contract), which writes one test
+//! for each promise. What a database can't do (two transactions open at
 //! once, a row that can't be read) it says in the harness; the checks adapt, there is no second suite.
 //!
 //! Leases and delays are short real ones, because a store goes by its database's clock.
@@ -24,7 +25,7 @@ pub mod scene;
 pub mod settling;
 pub mod telling;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
@@ -92,142 +93,125 @@ pub struct Row {
     pub dead_reason: Option<String>,
 }
 
-type Check = fn(Arc<dyn StoreHarness>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-
-macro_rules! checks {
-    ($($module:ident :: $name:ident),+ $(,)?) => {
-        vec![$((stringify!($name), (|harness| Box::pin($module::$name(harness))) as Check)),+]
-    };
-}
-
-/// Runs every check, each on a fresh outbox; panics with the names of those that failed.
-pub async fn all<F, Fut>(fresh: F)
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = Arc<dyn StoreHarness>>,
-{
-    let mut failed = Vec::new();
-    let checks = list();
-    let count = checks.len();
-    for (name, check) in checks {
-        let harness = fresh().await;
-        // A task of its own, so that one broken promise does not hide the others.
-        if tokio::spawn(check(harness)).await.is_err() {
-            failed.push(name);
+/// One test for each promise, each on a fresh outbox. `$make` is an async function that returns
+/// `Option<Arc<dyn StoreHarness>>`, `None` where the server is not installed.
+#[macro_export]
+macro_rules! store_contract {
+    ($make:path) => {
+        $crate::store_contract! { @tests $make:
+            discovery::a_committed_event_is_read_once,
+            discovery::a_rolled_back_event_is_never_read,
+            discovery::a_late_commit_is_not_missed,
+            discovery::a_rollback_between_commits_leaves_no_gap,
+            discovery::pages_of_any_size_keep_the_order_of_seq,
+            discovery::a_new_reader_returns_only_what_is_pending,
+            discovery::a_reader_starts_at_the_low_mark,
+            discovery::a_reader_returns_only_its_lanes,
+            discovery::every_event_belongs_to_its_keys_lane,
+            discovery::decided_reaches_the_last_event,
+            discovery::what_is_committed_between_two_pages_is_read_with_the_rest,
+            discovery::readers_beside_busy_writers_miss_nothing,
+            limits::a_page_keeps_its_limit_of_bytes,
+            limits::headers_count_against_the_limit_of_bytes,
+            limits::a_page_has_one_event_however_large,
+            limits::a_too_large_payload_is_unreadable_and_stops_nothing,
+            limits::a_corrupt_row_is_unreadable_and_stops_nothing,
+            settling::published_events_stay_published,
+            settling::a_failed_event_tells_why_and_waits,
+            settling::a_held_event_counts_no_attempt,
+            settling::a_delayed_event_counts_no_attempt,
+            settling::a_dead_event_keeps_its_reason,
+            settling::settling_twice_is_the_same_as_once,
+            settling::what_is_published_never_goes_back,
+            settling::a_stale_epoch_is_fenced_and_writes_nothing,
+            settling::a_mixed_batch_is_written_whole,
+            parking::a_failed_event_is_due_after_its_delay_with_those_behind_it,
+            parking::asking_again_returns_them_again,
+            parking::a_failing_key_holds_back_no_other,
+            parking::due_keeps_its_limits,
+            parking::pages_of_due_keys_bring_each_once,
+            parking::a_key_that_becomes_due_later_is_behind,
+            parking::due_is_only_for_the_lanes_given,
+            parking::a_delayed_event_does_not_hold_its_key,
+            parking::a_delayed_event_can_fail_like_any_other,
+            parking::a_keys_due_events_come_together_and_in_order,
+            parking::due_tells_when_the_next_one_comes,
+            parking::a_corrupt_parked_row_is_unreadable_and_frees_its_key,
+            parking::blocked_keys_are_those_with_failing_or_held_events,
+            releasing::the_key_is_free_when_the_last_one_leaves,
+            releasing::while_some_remain_the_first_is_due_at_once,
+            releasing::a_death_frees_the_key_too,
+            releasing::an_earlier_event_that_comes_late_goes_first,
+            releasing::a_head_that_fails_again_keeps_the_others_waiting,
+            blocking::a_blocked_key_waits,
+            blocking::a_blocked_event_stops_only_what_is_behind_it,
+            blocking::a_discarded_letter_lets_its_key_go_on,
+            blocking::a_replayed_blocked_event_goes_first,
+            blocking::a_letter_that_blocks_its_key_does_not_expire,
+            blocking::where_the_latest_is_enough_the_older_are_discarded,
+            blocking::the_latest_alone_stays,
+            dying::a_dead_letter_tells_everything,
+            dying::only_the_latest_failures_are_kept,
+            dying::what_died_untried_has_no_failure,
+            dying::the_same_failure_is_one_group,
+            dying::a_filter_chooses,
+            dying::letters_are_listed_the_latest_first,
+            recovering::a_replayed_event_is_tried_again_in_order,
+            recovering::what_waits_in_the_side_table_waits_behind_a_replayed_event,
+            recovering::a_replayed_event_can_die_again,
+            recovering::a_replay_as_new_is_a_linked_copy,
+            recovering::a_discarded_letter_is_done_with,
+            recovering::settling_a_death_again_opens_no_letter,
+            recovering::an_action_takes_the_oldest_up_to_its_limit,
+            recovering::old_letters_expire,
+            telling::what_is_open_is_counted_by_its_cause,
+            telling::one_relay_tells,
+            telling::what_was_told_is_remembered,
+            delivering::a_delivery_is_nobody_elses_until_its_lease_ends,
+            delivering::a_failed_delivery_comes_again_later_or_never,
+            delivering::a_later_notice_waits_for_an_earlier_one,
+            telling::an_outcome_counts_what_became_of_the_letters,
+            telling::a_replayed_event_that_still_waits_is_no_recovery,
+            telling::a_trouble_that_lasts_is_told_once_and_when_it_is_over,
+            telling::what_is_over_is_forgotten,
+            reprocessing::one_relay_runs_a_schedule,
+            reprocessing::only_what_may_be_replayed_is_a_candidate,
+            reprocessing::a_letter_is_a_candidate_so_many_times,
+            lanes::no_two_relays_hold_a_lane,
+            lanes::relays_taking_at_the_same_time_never_overlap,
+            lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,
+            lanes::a_heartbeat_renews_the_lease,
+            lanes::a_stale_heartbeat_renews_nothing,
+            lanes::the_census_counts_and_ranks_the_living,
+            lanes::a_release_hands_the_low_mark_on,
+            lanes::a_heartbeat_hands_the_low_mark_on,
+            lanes::a_lane_no_longer_held_is_not_released,
+            lanes::leaving_frees_everything,
+            enqueueing::every_field_survives_the_round_trip,
+            enqueueing::a_large_payload_survives_byte_for_byte,
+            enqueueing::the_same_id_is_written_once,
+            enqueueing::the_same_id_in_one_batch_is_written_once,
+            enqueueing::a_refused_event_leaves_the_transaction_usable,
+            enqueueing::the_admin_writes_all_or_none,
+            enqueueing::many_events_keep_their_order,
+            administration::migrating_again_is_harmless,
+            administration::a_migrated_outbox_passes_its_check,
+            administration::status_counts_each_state,
+            administration::status_shows_relays_and_lanes,
+            administration::status_shows_what_a_relay_reports,
+            administration::the_kinds_of_the_latest_events_are_told,
+            administration::a_commit_ends_the_wait_early,
+            administration::statements_are_counted,
         }
-    }
-    assert!(
-        failed.is_empty(),
-        "{} of {count} promises of the store contract are broken (panics above): {}",
-        failed.len(),
-        failed.join(", ")
-    );
-}
-
-fn list() -> Vec<(&'static str, Check)> {
-    checks![
-        discovery::a_committed_event_is_read_once,
-        discovery::a_rolled_back_event_is_never_read,
-        discovery::a_late_commit_is_not_missed,
-        discovery::a_rollback_between_commits_leaves_no_gap,
-        discovery::pages_of_any_size_keep_the_order_of_seq,
-        discovery::a_new_reader_returns_only_what_is_pending,
-        discovery::a_reader_starts_at_the_low_mark,
-        discovery::a_reader_returns_only_its_lanes,
-        discovery::every_event_belongs_to_its_keys_lane,
-        discovery::decided_reaches_the_last_event,
-        discovery::what_is_committed_between_two_pages_is_read_with_the_rest,
-        discovery::readers_beside_busy_writers_miss_nothing,
-        limits::a_page_keeps_its_limit_of_bytes,
-        limits::headers_count_against_the_limit_of_bytes,
-        limits::a_page_has_one_event_however_large,
-        limits::a_too_large_payload_is_unreadable_and_stops_nothing,
-        limits::a_corrupt_row_is_unreadable_and_stops_nothing,
-        settling::published_events_stay_published,
-        settling::a_failed_event_tells_why_and_waits,
-        settling::a_held_event_counts_no_attempt,
-        settling::a_delayed_event_counts_no_attempt,
-        settling::a_dead_event_keeps_its_reason,
-        settling::settling_twice_is_the_same_as_once,
-        settling::what_is_published_never_goes_back,
-        settling::a_stale_epoch_is_fenced_and_writes_nothing,
-        settling::a_mixed_batch_is_written_whole,
-        parking::a_failed_event_is_due_after_its_delay_with_those_behind_it,
-        parking::asking_again_returns_them_again,
-        parking::a_failing_key_holds_back_no_other,
-        parking::due_keeps_its_limits,
-        parking::pages_of_due_keys_bring_each_once,
-        parking::a_key_that_becomes_due_later_is_behind,
-        parking::due_is_only_for_the_lanes_given,
-        parking::a_delayed_event_does_not_hold_its_key,
-        parking::a_delayed_event_can_fail_like_any_other,
-        parking::a_keys_due_events_come_together_and_in_order,
-        parking::due_tells_when_the_next_one_comes,
-        parking::a_corrupt_parked_row_is_unreadable_and_frees_its_key,
-        parking::blocked_keys_are_those_with_failing_or_held_events,
-        releasing::the_key_is_free_when_the_last_one_leaves,
-        releasing::while_some_remain_the_first_is_due_at_once,
-        releasing::a_death_frees_the_key_too,
-        releasing::an_earlier_event_that_comes_late_goes_first,
-        releasing::a_head_that_fails_again_keeps_the_others_waiting,
-        blocking::a_blocked_key_waits,
-        blocking::a_blocked_event_stops_only_what_is_behind_it,
-        blocking::a_discarded_letter_lets_its_key_go_on,
-        blocking::a_replayed_blocked_event_goes_first,
-        blocking::a_letter_that_blocks_its_key_does_not_expire,
-        blocking::where_the_latest_is_enough_the_older_are_discarded,
-        blocking::the_latest_alone_stays,
-        dying::a_dead_letter_tells_everything,
-        dying::only_the_latest_failures_are_kept,
-        dying::what_died_untried_has_no_failure,
-        dying::the_same_failure_is_one_group,
-        dying::a_filter_chooses,
-        dying::letters_are_listed_the_latest_first,
-        recovering::a_replayed_event_is_tried_again_in_order,
-        recovering::what_waits_in_the_side_table_waits_behind_a_replayed_event,
-        recovering::a_replayed_event_can_die_again,
-        recovering::a_replay_as_new_is_a_linked_copy,
-        recovering::a_discarded_letter_is_done_with,
-        recovering::settling_a_death_again_opens_no_letter,
-        recovering::an_action_takes_the_oldest_up_to_its_limit,
-        recovering::old_letters_expire,
-        telling::what_is_open_is_counted_by_its_cause,
-        telling::one_relay_tells,
-        telling::what_was_told_is_remembered,
-        delivering::a_delivery_is_nobody_elses_until_its_lease_ends,
-        delivering::a_failed_delivery_comes_again_later_or_never,
-        delivering::a_later_notice_waits_for_an_earlier_one,
-        telling::an_outcome_counts_what_became_of_the_letters,
-        telling::a_replayed_event_that_still_waits_is_no_recovery,
-        telling::a_trouble_that_lasts_is_told_once_and_when_it_is_over,
-        telling::what_is_over_is_forgotten,
-        reprocessing::one_relay_runs_a_schedule,
-        reprocessing::only_what_may_be_replayed_is_a_candidate,
-        reprocessing::a_letter_is_a_candidate_so_many_times,
-        lanes::no_two_relays_hold_a_lane,
-        lanes::relays_taking_at_the_same_time_never_overlap,
-        lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,
-        lanes::a_heartbeat_renews_the_lease,
-        lanes::a_stale_heartbeat_renews_nothing,
-        lanes::the_census_counts_and_ranks_the_living,
-        lanes::a_release_hands_the_low_mark_on,
-        lanes::a_heartbeat_hands_the_low_mark_on,
-        lanes::a_lane_no_longer_held_is_not_released,
-        lanes::leaving_frees_everything,
-        enqueueing::every_field_survives_the_round_trip,
-        enqueueing::a_large_payload_survives_byte_for_byte,
-        enqueueing::the_same_id_is_written_once,
-        enqueueing::the_same_id_in_one_batch_is_written_once,
-        enqueueing::a_refused_event_leaves_the_transaction_usable,
-        enqueueing::the_admin_writes_all_or_none,
-        enqueueing::many_events_keep_their_order,
-        administration::migrating_again_is_harmless,
-        administration::a_migrated_outbox_passes_its_check,
-        administration::status_counts_each_state,
-        administration::status_shows_relays_and_lanes,
-        administration::status_shows_what_a_relay_reports,
-        administration::the_kinds_of_the_latest_events_are_told,
-        administration::a_commit_ends_the_wait_early,
-        administration::statements_are_counted,
-    ]
+    };
+    (@tests $make:path: $($module:ident :: $name:ident,)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if let Some(harness) = $make().await {
+                    $crate::contract::store::$module::$name(harness).await;
+                }
+            }
+        )+
+    };
 }

@@ -25,7 +25,7 @@ pub(super) async fn run(Args {}: Args, context: &Context) -> Result<Answer> {
     if settings.notices.configured.is_empty() {
         bail!("there is no way to tell anybody: see `outbox.dlq.notifications` in the configuration");
     }
-    let (outbox, relay) = (settings.database.tables.name(), &*settings.relay.name);
+    let (outbox, relay) = (settings.database.tables.name(), &*settings.engine.name);
     let body = Message::test(Timestamp::now(), outbox, relay).body();
     let id = Uuid::now_v7();
     let (mut rows, mut answers, mut all) = (table(&["CHANNEL", "RESULT"]), Vec::new(), true);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_relay::{Options, retry::RetryPolicy};
+use pillarbox_relay::{engine::Options, retry::RetryPolicy};
 
 use super::{DAY_MS, Problems, within};
 use crate::config::schema;

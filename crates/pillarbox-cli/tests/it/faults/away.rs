@@ -147,7 +147,9 @@ async fn torture_replies_of_nats_are_dropped_under_load() {
         proxy.set(Fault::DropReplies).await;
         let deaf = Instant::now();
         let settled = "select count(*) from outbox_events where status = 'published'";
-        relay.says_times("no acknowledgement within", times as usize).await;
+        relay
+            .says_times("no acknowledgement within", times as usize)
+            .await;
         tokio::time::sleep(campaign.budget().min(DEAF).saturating_sub(deaf.elapsed())).await;
         let (stored, settled) = (
             messages(&nats.url(), STREAM).await.len() as i64,

@@ -34,7 +34,9 @@ impl Address {
             .decode_utf8()
             .map_err(|_| wrong("the path is not UTF-8"))?;
         if path.is_empty() || path.ends_with('/') {
-            return Err(wrong("name the file, as in file:/var/lib/pillarbox/events.ndjson"));
+            return Err(wrong(
+                "name the file, as in file:/var/lib/pillarbox/events.ndjson",
+            ));
         }
         let mut address = Self {
             path: PathBuf::from(path.as_ref()),
@@ -46,7 +48,9 @@ impl Address {
             match (name, value.parse::<u64>()) {
                 ("rotate_bytes", Ok(bytes)) if bytes >= ROTATE_BYTES_MIN => address.rotate_bytes = bytes,
                 ("rotate_bytes", _) => {
-                    return Err(wrong(&format!("`rotate_bytes` is a number from {ROTATE_BYTES_MIN} on")));
+                    return Err(wrong(&format!(
+                        "`rotate_bytes` is a number from {ROTATE_BYTES_MIN} on"
+                    )));
                 }
                 ("keep", Ok(files)) if (1..=KEEP_MAX as u64).contains(&files) => {
                     address.keep = usize::try_from(files).ok();

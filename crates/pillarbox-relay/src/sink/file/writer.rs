@@ -175,7 +175,12 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
 
 /// The files put aside so far, by their numbers.
 fn put_aside(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned() + ".";
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+        + ".";
     let mut found = Vec::new();
     for entry in fs::read_dir(folder(path))? {
         let entry = entry?;

@@ -16,5 +16,10 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         redact: address::redact_one,
     },
     provisions: None,
-    open: Some(|_| Ok(OpenSink::new("null", std::sync::Arc::new(crate::sink::null::Null)))),
+    open: Some(|_| {
+        Ok(OpenSink::new(
+            "null",
+            std::sync::Arc::new(crate::sink::null::Null),
+        ))
+    }),
 };

@@ -16,7 +16,10 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     #[cfg(feature = "postgres")]
     open: Some(|options| {
         let store = crate::store::postgres::PostgresStore::open(options)?;
-        Ok(crate::connect::OpenStore::new("postgres", std::sync::Arc::new(store)))
+        Ok(crate::connect::OpenStore::new(
+            "postgres",
+            std::sync::Arc::new(store),
+        ))
     }),
     #[cfg(not(feature = "postgres"))]
     open: None,

@@ -16,7 +16,10 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     #[cfg(feature = "sqlite")]
     open: Some(|options| {
         let store = crate::store::sqlite::SqliteStore::open(options)?;
-        Ok(crate::connect::OpenStore::new("sqlite", std::sync::Arc::new(store)))
+        Ok(crate::connect::OpenStore::new(
+            "sqlite",
+            std::sync::Arc::new(store),
+        ))
     }),
     #[cfg(not(feature = "sqlite"))]
     open: None,

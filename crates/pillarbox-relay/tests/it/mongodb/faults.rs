@@ -13,7 +13,7 @@ use mongodb::{
     Client,
     bson::{Document, doc},
 };
-use pillarbox_relay::RelayHandle;
+use pillarbox_relay::engine::EngineHandle;
 use pillarbox_testkit::{
     ledger::Ledger,
     servers::{Mongo, MongoOptions},
@@ -41,7 +41,7 @@ struct Work {
     url: String,
     client: Client,
     stop: Arc<AtomicBool>,
-    relays: Vec<RelayHandle>,
+    relays: Vec<EngineHandle>,
 }
 
 impl Work {

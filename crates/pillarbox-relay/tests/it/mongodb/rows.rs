@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use mongodb::bson::{DateTime, Document, doc};
 use pillarbox::{Event, Outbox};
 use pillarbox_relay::{
-    Options, Relay, RelayHandle, Settlement, Sink, StoredEvent,
+    Settlement, Sink, StoredEvent,
     connect::{self, Claim, DatabaseOptions, OpenStore},
+    engine::{Engine, EngineHandle, Options},
     retry::RetryPolicy,
     route::Routes,
     store::{Reader, RelayId, StoreErrorKind},
@@ -226,9 +227,9 @@ async fn a_claim_that_nobody_knows_of_expires_while_its_relay_lives() {
     );
 }
 
-fn relay(url: &str, sink: &Arc<Noting>) -> RelayHandle {
+fn relay(url: &str, sink: &Arc<Noting>) -> EngineHandle {
     let sink: Arc<dyn Sink> = sink.clone();
-    Relay {
+    Engine {
         store: open(url).store,
         sinks: BTreeMap::from([("noting".into(), sink)]),
         routes: Routes::to_one("noting"),
@@ -251,7 +252,7 @@ async fn several_relays_share_the_events_and_deliver_each() {
     let harness = MongoHarness::new(server).await;
     let ledger = Arc::new(Ledger::new());
     let sink = noting(&ledger);
-    let relays: Vec<RelayHandle> = (0..3).map(|_| relay(&harness.url, &sink)).collect();
+    let relays: Vec<EngineHandle> = (0..3).map(|_| relay(&harness.url, &sink)).collect();
     for n in 0..40 {
         // A key each: no order is promised.
         let events: Vec<Event> = (0..10).map(|k| event(&format!("key-{n}-{k}"))).collect();

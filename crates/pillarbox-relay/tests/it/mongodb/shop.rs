@@ -19,8 +19,9 @@ use mongodb::{
 };
 use pillarbox::{EnqueueError, Event, Outbox};
 use pillarbox_relay::{
-    Options, Relay, RelayHandle, Sink,
+    Sink,
     connect::{self, DatabaseOptions},
+    engine::{Engine, EngineHandle, Options},
     retry::RetryPolicy,
     route::Routes,
     sink::{Capabilities, Outcome, Outgoing, SinkError, SinkErrorKind},
@@ -178,11 +179,11 @@ pub(super) fn noting(ledger: &Arc<Ledger>) -> Arc<Noting> {
 }
 
 /// A relay as another process would be: with connections of its own.
-pub(super) fn relay(url: &str, sink: &Arc<Noting>) -> RelayHandle {
+pub(super) fn relay(url: &str, sink: &Arc<Noting>) -> EngineHandle {
     let mut options = DatabaseOptions::new(url);
     options.answer_timeout = Duration::from_secs(10);
     let sink: Arc<dyn Sink> = sink.clone();
-    Relay {
+    Engine {
         store: connect::store(&options).unwrap().store,
         sinks: BTreeMap::from([("noting".into(), sink)]),
         routes: Routes::to_one("noting"),

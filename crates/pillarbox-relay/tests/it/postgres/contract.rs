@@ -13,8 +13,9 @@ use pillarbox_relay::{
     store::{Admin, postgres::PostgresStore},
 };
 use pillarbox_testkit::{
-    contract::store::{OpenTransaction, Row, StoreHarness, all},
-    servers,
+    contract::store::{OpenTransaction, Row, StoreHarness},
+    servers::{self, Pgbouncer},
+    store_contract,
 };
 use sqlx::{PgPool, Postgres, Row as _, Transaction};
 use uuid::Uuid;
@@ -124,31 +125,32 @@ impl OpenTransaction for Open {
     }
 }
 
-#[tokio::test]
-async fn postgres_keeps_the_store_contract() {
-    let Some(server) = servers::postgres().await else {
-        return;
-    };
-    all(|| async {
-        let url = server.database().await;
-        harness(DatabaseOptions::new(&url), &url).await
-    })
-    .await;
+mod direct {
+    use super::*;
+
+    async fn fresh() -> Option<Arc<dyn StoreHarness>> {
+        let url = servers::postgres().await?.database().await;
+        Some(harness(DatabaseOptions::new(&url), &url).await)
+    }
+
+    store_contract!(fresh);
 }
 
-#[tokio::test]
-async fn postgres_keeps_the_store_contract_through_a_transaction_pooler() {
-    let Some(server) = servers::postgres().await else {
-        return;
-    };
-    let Some(bouncer) = servers::Pgbouncer::start(server).await else {
-        return;
-    };
-    all(|| async {
+mod through_a_transaction_pooler {
+    use tokio::sync::OnceCell;
+
+    use super::*;
+
+    static POOLER: OnceCell<Option<Pgbouncer>> = OnceCell::const_new();
+
+    async fn fresh() -> Option<Arc<dyn StoreHarness>> {
+        let server = servers::postgres().await?;
+        let pooler = POOLER.get_or_init(|| Pgbouncer::start(server)).await.as_ref()?;
         let url = server.database().await;
-        let mut options = DatabaseOptions::new(bouncer.through(&url));
+        let mut options = DatabaseOptions::new(pooler.through(&url));
         options.pooler = true;
-        harness(options, &url).await
-    })
-    .await;
+        Some(harness(options, &url).await)
+    }
+
+    store_contract!(fresh);
 }

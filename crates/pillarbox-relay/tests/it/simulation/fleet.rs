@@ -7,8 +7,9 @@ use std::{
 };
 
 use pillarbox_relay::{
-    Options, Relay, RelayHandle, Sink,
+    Sink,
     check::{CheckOptions, Checks, OnFailure, rules::RuleOptions},
+    engine::{Engine, EngineHandle, Options},
     retry::RetryPolicy,
     route::{AfterDeath, Pattern, Route, Routes},
     store::{Store, memory::MemoryStore},
@@ -37,7 +38,7 @@ struct State {
 }
 
 struct Member {
-    handle: RelayHandle,
+    handle: EngineHandle,
     gate: Gate,
 }
 
@@ -128,7 +129,7 @@ impl Fleet {
             }) as Arc<dyn Sink>
         };
         let [near, far] = &self.brokers;
-        let relay = Relay {
+        let relay = Engine {
             store: Arc::new(Gated::<dyn Store> {
                 gate: gate.clone(),
                 inner: Arc::new(self.store.clone()),

@@ -51,10 +51,7 @@ impl Place {
     /// The payloads in the file of this name, in order.
     fn payloads(&self, name: &str) -> Vec<String> {
         let text = fs::read(self.path(name)).unwrap_or_default();
-        assert!(
-            text.is_empty() || text.ends_with(b"\n"),
-            "{name} has whole lines"
-        );
+        assert!(text.is_empty() || text.ends_with(b"\n"), "{name} has whole lines");
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines
             .map(|line| String::from_utf8(arrived(line).payload.to_vec()).unwrap())
@@ -65,9 +62,7 @@ impl Place {
     fn put_aside(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names
-            .filter(|name| name.starts_with("events.ndjson."))
-            .collect();
+        let mut names: Vec<String> = names.filter(|name| name.starts_with("events.ndjson.")).collect();
         names.sort();
         names
     }
@@ -100,9 +95,7 @@ async fn harness() -> Option<Harness> {
 sink_contract!(harness);
 
 async fn publish(sink: &dyn Sink, numbers: std::ops::Range<u32>) -> Vec<Outcome> {
-    let batch: Vec<_> = numbers
-        .map(|n| outgoing(event("a", n.to_string())))
-        .collect();
+    let batch: Vec<_> = numbers.map(|n| outgoing(event("a", n.to_string()))).collect();
     sink.publish(&batch).await
 }
 

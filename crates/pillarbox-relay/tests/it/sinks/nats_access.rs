@@ -10,7 +10,8 @@ use std::{
 };
 
 use pillarbox_relay::{
-    Options, Relay, Sink,
+    Sink,
+    engine::{Engine, Options},
     route::Routes,
     sink::{Outcome, SinkError, SinkErrorKind, Streams},
     store::memory::{MemoryStore, Status},
@@ -133,7 +134,7 @@ async fn a_relay_stops_on_a_password_that_is_wrong_or_becomes_so_and_leaves_its_
     let start = || {
         let sink: Arc<dyn Sink> = Arc::new(open(&url, vec![]));
         let sinks = BTreeMap::from([("events".into(), sink)]);
-        Relay {
+        Engine {
             store: Arc::new(store.clone()),
             sinks,
             routes: Routes::to_one("events"),
