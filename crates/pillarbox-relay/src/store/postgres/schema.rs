@@ -57,7 +57,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         return Err(StoreError::new(
             StoreErrorKind::Refused,
             format!(
-                "there is a table {} that Pillarbox did not make: choose another name in `outbox.database.table`",
+                "there is a table {} that Pillarbox did not make: choose another name in `outbox.database.table_name`",
                 tables.name()
             ),
         ));

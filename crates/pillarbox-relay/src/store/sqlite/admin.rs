@@ -265,7 +265,7 @@ fn is(version: &str, expected: u32) -> bool {
 fn other_version(table: &str, version: &str) -> StoreError {
     let what_to_do = match version.parse::<u32>() {
         Ok(earlier) if earlier < VERSION => {
-            "which was made before the first release and can't be brought up to date: make a new one, in another file or under another name in `outbox.database.table`"
+            "which was made before the first release and can't be brought up to date: make a new one, in another file or under another name in `outbox.database.table_name`"
         }
         _ => "use the pillarbox that made it, or a later one",
     };
