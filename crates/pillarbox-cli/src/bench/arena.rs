@@ -1,18 +1,22 @@
 //! Where a measurement takes place: tables and a stream of its own, made at the start and dropped at the end.
 
-use std::{collections::BTreeMap, io::Write, time::Duration};
+use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
 use pillarbox::table::Tables;
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenSink, OpenStore, SinkOptions},
+    driver,
     engine::Options,
     sink::{Storage, StreamSpec, TopicSpec},
 };
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use super::{broker::Broker, database::Database};
+use super::{
+    broker::{self, Broker},
+    database::Database,
+};
 use crate::config::Settings;
 
 pub(super) struct Arena {
@@ -22,7 +26,7 @@ pub(super) struct Arena {
     pub(super) sink_options: SinkOptions,
     relay_options: Options,
     /// The other side by its bare client, where it has one.
-    pub(super) broker: Option<Broker>,
+    pub(super) broker: Option<Arc<dyn Broker>>,
     pub(super) topic: String,
     pub(super) stream: String,
     /// A folder for a database made for this measurement alone.
@@ -67,7 +71,7 @@ impl Arena {
             database_options,
             sink_options,
             relay_options: settings.engine.clone(),
-            broker: Broker::of(&first.options, &stream, &topic)?,
+            broker: broker::open(&first.options, &stream, &topic)?,
             topic,
             stream,
             _folder: folder,
@@ -103,7 +107,7 @@ impl Arena {
             },
             "sinks": { "bench": { "url": self.sink_options.url } },
         });
-        if let Some(Broker::Nats(_)) = self.broker {
+        if self.has_streams() {
             outbox["streams"] = json!([{
                 "name": spec.name,
                 "subjects": spec.subjects,
@@ -119,6 +123,12 @@ impl Arena {
         file.write_all(serde_json::to_string(&json!({ "outbox": outbox }))?.as_bytes())?;
         file.flush()?;
         Ok(file)
+    }
+
+    /// The sink has streams that must be made, as NATS has.
+    pub(super) fn has_streams(&self) -> bool {
+        driver::sink(&self.sink_options.url)
+            .is_some_and(|driver| driver.provisions == Some(driver::Provisions::Streams))
     }
 
     /// Events that a relay has with the sink at once.

@@ -5,20 +5,23 @@
 mod kafka;
 mod nats;
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use anyhow::Result;
+use async_trait::async_trait;
 use pillarbox_relay::{connect::SinkOptions, driver, sink::Outgoing};
 
 use super::events::Mark;
 
-/// A broker with a client of its own.
-#[derive(Clone)]
-pub(super) enum Broker {
-    Nats(nats::Nats),
+/// Makes the other side of a sink. Stream and topic are the measurement's own.
+type Open = fn(&SinkOptions, stream: &str, topic: &str) -> Result<Arc<dyn Broker>>;
+
+/// By the kind of the sink. A sink without an entry is measured too: then only the store tells what was delivered.
+const BROKERS: &[(&str, Open)] = &[
+    ("nats", nats::open),
     #[cfg(feature = "kafka")]
-    Kafka(kafka::Kafka),
-}
+    ("kafka", kafka::open),
+];
 
 /// Something that arrived, and when.
 pub(super) struct Arrival {
@@ -26,87 +29,36 @@ pub(super) struct Arrival {
     pub(super) at: SystemTime,
 }
 
-/// Publishes one event after the other and waits for each, as one does by hand.
-pub(super) enum OneByOne {
-    Nats(Box<nats::OneByOne>),
-    #[cfg(feature = "kafka")]
-    Kafka(kafka::OneByOne),
-}
-
-impl Broker {
-    /// `None`: this sink has no other side that could be asked. `stream` and `topic` are the measurement's own.
-    pub(super) fn of(options: &SinkOptions, stream: &str, topic: &str) -> Result<Option<Self>> {
-        Ok(match driver::sink(&options.url).map(|driver| driver.about.kind) {
-            Some("nats") => Some(Self::Nats(nats::Nats::new(&options.url, stream))),
-            #[cfg(feature = "kafka")]
-            Some("kafka") => Some(Self::Kafka(kafka::Kafka::new(options, topic)?)),
-            _ => {
-                let _ = topic;
-                None
-            }
-        })
-    }
-
-    /// Looking costs the other side something, and Kafka seven requests.
-    pub(super) fn look_every_ms(&self) -> u64 {
-        match self {
-            Self::Nats(_) => 20,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(_) => 50,
-        }
-    }
+/// A broker with a client of its own.
+#[async_trait]
+pub(super) trait Broker: Send + Sync {
+    /// Looking costs the other side something.
+    fn look_every_ms(&self) -> u64;
 
     /// How many events have arrived so far.
-    pub(super) async fn arrived(&self) -> Result<u64> {
-        match self {
-            Self::Nats(nats) => nats.arrived().await,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => kafka.arrived().await,
-        }
-    }
+    async fn arrived(&self) -> Result<u64>;
 
     /// Everything that arrived, of each key in its order.
-    pub(super) async fn read_back(&self, each: impl FnMut(Arrival) + Send) -> Result<()> {
-        match self {
-            Self::Nats(nats) => nats.read_back(each).await,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => kafka.read_back(each).await,
-        }
-    }
+    async fn read_back(&self, each: &mut (dyn FnMut(Arrival) + Send)) -> Result<()>;
 
     /// Publishes events from memory, with as many unacknowledged at once; the seconds until all were there.
-    pub(super) async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64> {
-        match self {
-            Self::Nats(nats) => nats.pure(events, in_flight_max).await,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => kafka.pure(events, in_flight_max).await,
-        }
-    }
+    async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64>;
 
-    pub(super) async fn one_by_one(&self) -> Result<OneByOne> {
-        Ok(match self {
-            Self::Nats(nats) => OneByOne::Nats(Box::new(nats.one_by_one().await?)),
-            #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => OneByOne::Kafka(kafka.one_by_one().await?),
-        })
-    }
+    async fn one_by_one(&self) -> Result<Box<dyn OneByOne>>;
 
     /// Drops what was made.
-    pub(super) async fn clear(&self) -> Result<()> {
-        match self {
-            Self::Nats(nats) => nats.clear().await,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => kafka.clear().await,
-        }
-    }
+    async fn clear(&self) -> Result<()>;
 }
 
-impl OneByOne {
-    pub(super) async fn publish(&self, id: &str, payload: String) -> Result<()> {
-        match self {
-            Self::Nats(nats) => nats.publish(id, payload).await,
-            #[cfg(feature = "kafka")]
-            Self::Kafka(kafka) => kafka.publish(id, payload).await,
-        }
-    }
+/// Publishes one event after the other and waits for each, as one does by hand.
+#[async_trait]
+pub(super) trait OneByOne: Send + Sync {
+    async fn publish(&self, id: &str, payload: String) -> Result<()>;
+}
+
+/// `None`: this sink has no other side that could be asked.
+pub(super) fn open(options: &SinkOptions, stream: &str, topic: &str) -> Result<Option<Arc<dyn Broker>>> {
+    let kind = driver::sink(&options.url).map(|driver| driver.about.kind);
+    let open = BROKERS.iter().find(|(of, _)| Some(*of) == kind);
+    open.map(|(_, open)| open(options, stream, topic)).transpose()
 }

@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::{
     Shape,
     arena::Arena,
-    broker::Broker,
     drain::load,
     events::Maker,
     in_arena,
@@ -104,7 +103,7 @@ pub(super) async fn run(args: &Args, settings: &Settings, context: &Context) -> 
 }
 
 async fn drain(args: &Args, arena: &Arena, context: &Context, poisoned: bool) -> Result<Drained> {
-    if !matches!(arena.broker, Some(Broker::Nats(_))) {
+    if !arena.has_streams() {
         bail!("the events of a poisonous key are those that no stream takes: this needs a nats:// sink");
     }
     let mut maker = args.shape.maker(arena);

@@ -1,6 +1,9 @@
 //! The other side: when everything has arrived, and in what order.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::Result;
 use tokio::sync::mpsc;
@@ -13,7 +16,7 @@ use super::{
 
 pub(super) enum Receiver {
     /// Reads the stream or topic afterwards, with a client that is not ours.
-    Broker(Broker),
+    Broker(Arc<dyn Broker>),
     /// Reads the relays' stdout.
     Stdout(mpsc::UnboundedReceiver<String>, Vec<(Mark, SystemTime)>),
     /// Nothing can be read back: only the store tells that all is settled.
@@ -102,7 +105,7 @@ impl Receiver {
                 }
                 Ok(Some(()))
             }
-            Self::Broker(broker) => broker.read_back(each).await.map(Some),
+            Self::Broker(broker) => broker.read_back(&mut each).await.map(Some),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use async_trait::async_trait;
 use pillarbox_relay::{
     connect::SinkOptions,
     envelope,
@@ -29,14 +30,14 @@ use rdkafka::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use super::Arrival;
+use super::{Arrival, Broker};
 
 /// Of each topic that is made here, as many as what is measured has.
 const PARTITIONS: i32 = 6;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
-pub(in crate::bench) struct Kafka {
+pub(super) struct Kafka {
     /// Of a producer as the sink has it.
     producer: ClientConfig,
     /// Of any other client.
@@ -46,7 +47,7 @@ pub(in crate::bench) struct Kafka {
     watch: Arc<BaseConsumer>,
 }
 
-pub(in crate::bench) struct OneByOne {
+pub(super) struct OneByOne {
     producer: FutureProducer,
     topic: String,
 }
@@ -70,8 +71,12 @@ impl ProducerContext for Reports {
     }
 }
 
+pub(super) fn open(options: &SinkOptions, _stream: &str, topic: &str) -> Result<Arc<dyn Broker>> {
+    Ok(Arc::new(Kafka::new(options, topic)?))
+}
+
 impl Kafka {
-    pub(super) fn new(options: &SinkOptions, topic: &str) -> Result<Self> {
+    fn new(options: &SinkOptions, topic: &str) -> Result<Self> {
         let (mut producer, mut connection) =
             kafka::client_settings(options).map_err(|error| anyhow!(error))?;
         // What is wrong shows in the results; the rest is talk.
@@ -107,28 +112,6 @@ impl Kafka {
         Ok(topic)
     }
 
-    pub(super) async fn arrived(&self) -> Result<u64> {
-        let (watch, topic) = (self.watch.clone(), self.topic.clone());
-        spawn_blocking(move || {
-            let ends = ends(&watch, &topic)?;
-            Ok(ends
-                .iter()
-                .map(|(_, low, high)| (high - low).unsigned_abs())
-                .sum())
-        })
-        .await?
-    }
-
-    pub(super) async fn read_back(&self, mut each: impl FnMut(Arrival) + Send) -> Result<()> {
-        let (sender, mut arrivals) = tokio::sync::mpsc::channel(1_000);
-        let this = self.clone();
-        let reading = spawn_blocking(move || this.read(|arrival| sender.blocking_send(arrival).is_ok()));
-        while let Some(arrival) = arrivals.recv().await {
-            each(arrival);
-        }
-        reading.await?
-    }
-
     /// Every partition to its end. A key's events are in one of them.
     fn read(&self, mut each: impl FnMut(Arrival) -> bool) -> Result<()> {
         let ends = ends(&self.watch, &self.topic)?;
@@ -155,8 +138,38 @@ impl Kafka {
         }
         Ok(())
     }
+}
 
-    pub(super) async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64> {
+#[async_trait]
+impl Broker for Kafka {
+    /// Looking takes seven requests.
+    fn look_every_ms(&self) -> u64 {
+        50
+    }
+
+    async fn arrived(&self) -> Result<u64> {
+        let (watch, topic) = (self.watch.clone(), self.topic.clone());
+        spawn_blocking(move || {
+            let ends = ends(&watch, &topic)?;
+            Ok(ends
+                .iter()
+                .map(|(_, low, high)| (high - low).unsigned_abs())
+                .sum())
+        })
+        .await?
+    }
+
+    async fn read_back(&self, each: &mut (dyn FnMut(Arrival) + Send)) -> Result<()> {
+        let (sender, mut arrivals) = tokio::sync::mpsc::channel(1_000);
+        let this = self.clone();
+        let reading = spawn_blocking(move || this.read(|arrival| sender.blocking_send(arrival).is_ok()));
+        while let Some(arrival) = arrivals.recv().await {
+            each(arrival);
+        }
+        reading.await?
+    }
+
+    async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64> {
         let topic = self.side_topic("pure").await?;
         let room = Arc::new(Semaphore::new(in_flight_max));
         let failed = Arc::new(AtomicU64::new(0));
@@ -195,17 +208,17 @@ impl Kafka {
         }
     }
 
-    pub(super) async fn one_by_one(&self) -> Result<OneByOne> {
+    async fn one_by_one(&self) -> Result<Box<dyn super::OneByOne>> {
         let mut config = self.producer.clone();
         // Whoever waits for each event has nothing to gain by gathering them.
         config.set("linger.ms", "0");
-        Ok(OneByOne {
+        Ok(Box::new(OneByOne {
             topic: self.side_topic("naive").await?,
             producer: config.create()?,
-        })
+        }))
     }
 
-    pub(super) async fn clear(&self) -> Result<()> {
+    async fn clear(&self) -> Result<()> {
         let admin: AdminClient<DefaultClientContext> = self.connection.create()?;
         let names = [
             self.topic.clone(),
@@ -219,8 +232,9 @@ impl Kafka {
     }
 }
 
-impl OneByOne {
-    pub(super) async fn publish(&self, id: &str, payload: String) -> Result<()> {
+#[async_trait]
+impl super::OneByOne for OneByOne {
+    async fn publish(&self, id: &str, payload: String) -> Result<()> {
         let headers = OwnedHeaders::new().insert(Header {
             key: "id",
             value: Some(id),

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -15,30 +16,34 @@ use async_nats::{
         stream::Config,
     },
 };
+use async_trait::async_trait;
 use futures::StreamExt;
-use pillarbox_relay::sink::{Outgoing, nats::headers::headers};
+use pillarbox_relay::{
+    connect::SinkOptions,
+    sink::{Outgoing, nats::headers::headers},
+};
 
-use super::Arrival;
+use super::{Arrival, Broker};
 
 #[derive(Clone)]
-pub(in crate::bench) struct Nats {
+pub(super) struct Nats {
     url: String,
     stream: String,
 }
 
-pub(in crate::bench) struct OneByOne {
+pub(super) struct OneByOne {
     nats: jetstream::Context,
     subject: String,
 }
 
-impl Nats {
-    pub(super) fn new(url: &str, stream: &str) -> Self {
-        Self {
-            url: url.to_owned(),
-            stream: stream.to_owned(),
-        }
-    }
+pub(super) fn open(options: &SinkOptions, stream: &str, _topic: &str) -> Result<Arc<dyn Broker>> {
+    Ok(Arc::new(Nats {
+        url: options.url.clone(),
+        stream: stream.to_owned(),
+    }))
+}
 
+impl Nats {
     async fn connect(&self) -> Result<jetstream::Context> {
         let url: async_nats::ServerAddr = self.url.parse().context("the sink's address")?;
         Ok(jetstream::new(async_nats::connect(url).await?))
@@ -55,13 +60,20 @@ impl Nats {
         self.connect().await?.create_stream(config).await?;
         Ok(subject)
     }
+}
 
-    pub(super) async fn arrived(&self) -> Result<u64> {
+#[async_trait]
+impl Broker for Nats {
+    fn look_every_ms(&self) -> u64 {
+        20
+    }
+
+    async fn arrived(&self) -> Result<u64> {
         let stream = self.connect().await?.get_stream(&self.stream).await?;
         Ok(stream.cached_info().state.messages)
     }
 
-    pub(super) async fn read_back(&self, mut each: impl FnMut(Arrival) + Send) -> Result<()> {
+    async fn read_back(&self, each: &mut (dyn FnMut(Arrival) + Send)) -> Result<()> {
         let stream = self.connect().await?.get_stream(&self.stream).await?;
         let total = stream.cached_info().state.messages;
         let config = OrderedConfig {
@@ -82,7 +94,7 @@ impl Nats {
         Ok(())
     }
 
-    pub(super) async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64> {
+    async fn pure(&self, events: Vec<Outgoing>, in_flight_max: usize) -> Result<f64> {
         let subject = self.side_stream("pure").await?;
         let nats = self.connect().await?;
         let began = Instant::now();
@@ -106,14 +118,14 @@ impl Nats {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    pub(super) async fn one_by_one(&self) -> Result<OneByOne> {
-        Ok(OneByOne {
+    async fn one_by_one(&self) -> Result<Box<dyn super::OneByOne>> {
+        Ok(Box::new(OneByOne {
             subject: self.side_stream("naive").await?,
             nats: self.connect().await?,
-        })
+        }))
     }
 
-    pub(super) async fn clear(&self) -> Result<()> {
+    async fn clear(&self) -> Result<()> {
         let nats = self.connect().await?;
         for name in [
             self.stream.clone(),
@@ -127,8 +139,9 @@ impl Nats {
     }
 }
 
-impl OneByOne {
-    pub(super) async fn publish(&self, id: &str, payload: String) -> Result<()> {
+#[async_trait]
+impl super::OneByOne for OneByOne {
+    async fn publish(&self, id: &str, payload: String) -> Result<()> {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", id);
         self.nats
