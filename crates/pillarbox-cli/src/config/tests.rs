@@ -214,7 +214,7 @@ fn a_topic_belongs_to_the_kafka_sink_and_its_settings_are_text() {
     assert_eq!(topic.settings["retention.ms"], "604800000");
     assert_eq!(topic.settings["min.cleanable.dirty.ratio"], "0.25");
     let nats = text.replace("{ name: orders,", "{ name: orders, sink: old,");
-    assert!(problems(&nats).contains("only a kafka:// sink does"));
+    assert!(problems(&nats).contains("only a sink of Kafka has"));
     let bad = text.replace("{ name: orders,", "{ name: \"a b\",");
     assert!(problems(&bad).contains("249 letters"));
     let none = "outbox:\n  topics: [{ name: a }]\n";
