@@ -8,50 +8,59 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Validation {
-    /// Hold payloads against the JSON Schemas of `schema_folder` or of `schema_registry_url`. Off unless given.
+    /// Check payloads against JSON Schemas, from `schema_folder` or from `schema_registry_url`.
+    #[schemars(extend("x-default" = "off"))]
     pub enable_schema_validation: Option<bool>,
-    /// A folder of schemas: `OrderPlaced/2.json` or `OrderPlaced.v2.json` is version 2 of `OrderPlaced`, `OrderPlaced.json`
-    /// stands for the versions without a file of their own.
+    /// A folder of schemas. `OrderPlaced/2.json` or `OrderPlaced.v2.json` is version 2 of `OrderPlaced`;
+    /// `OrderPlaced.json` is for the versions without a file of their own.
     pub schema_folder: Option<PathBuf>,
     /// How often to look whether the folder has changed.
     pub schema_reload_seconds: u64,
-    /// A schema registry with Confluent's HTTP API: `http://user:password@host:port`.
+    /// A schema registry with Confluent's HTTP API, instead of a folder: `http://user:password@host:port`.
     pub schema_registry_url: Option<String>,
-    /// The subject of an event, with `{event_type}`, `{topic}` and `{aggregate_type}` in it. The version is the event's
-    /// `schema_version`.
+    /// The subject of an event: text and at least one of `{event_type}`, `{topic}`, `{aggregate_type}`, for
+    /// example `{topic}-value`. The version is the event's `schema_version`.
     pub schema_registry_subject: String,
-    /// What to do with events whose schema is not known yet while the registry is away.
+    /// What to do with events whose schema is not known yet while the registry is away. `wait`: they wait,
+    /// and their keys with them. `pass`: they are delivered unchecked. `reject`: they become dead letters.
     pub schema_registry_when_away: WhenAway,
-    /// What to do with an event type that has no schema.
+    /// What to do with an event type that has no schema. `pass`: deliver it unchecked. `reject`: it becomes a
+    /// dead letter.
     pub schema_missing: SchemaMissing,
-    /// What becomes of an event whose payload does not fit its schema.
+    /// What to do with an event that does not match its schema. `reject`: it becomes a dead letter. `warn`:
+    /// it is delivered, and the log says so, at most every 10 s for each schema.
     pub schema_on_failure: OnFailure,
-    /// Hold events against `rules`. Off unless given.
+    /// Check events against `rules`.
+    #[schemars(extend("x-default" = "off"))]
     pub enable_business_rule_validation: Option<bool>,
-    /// Rules in CEL, the Common Expression Language.
+    /// Rules in CEL, the Common Expression Language; at most 200.
     pub rules: Vec<Rule>,
-    /// Whether the versions of an aggregate must increase.
+    /// Whether the versions of an aggregate must increase. An event is stale if its `aggregate_version` is
+    /// not higher than that of the last event of its aggregate that passed. `warn`: the log says so.
+    /// `reject`: it becomes a dead letter. Run `pillarbox migrate` after turning it on: it needs an index.
     pub aggregate_versions: AggregateVersions,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// What failures call it.
+    /// The rule's name in failures.
     pub name: String,
-    /// The event types it is for; `*` stands for any text.
+    /// The event types it is for. `*` stands for any text, as in `STORAGE_TRANSACTION_*`.
     #[serde(default = "any")]
     pub event_type: String,
-    /// An expression that must give true, such as `size(payload.stores_involved) > 0`.
+    /// A CEL expression that must be true, for example `size(payload.stores_involved) > 0`.
     pub rule: String,
-    /// What people read when it does not; the rule itself unless given.
+    /// What people read when it fails.
     #[serde(default)]
+    #[schemars(extend("x-default" = "the rule"))]
     pub message: Option<String>,
+    /// What to do with an event that fails. `reject`: it becomes a dead letter. `warn`: it is delivered, and
+    /// the log says so now and then.
     #[serde(default)]
     pub on_failure: OnFailure,
 }
 
-/// `reject`: a dead letter. `warn`: delivered, and the log says so.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnFailure {
@@ -63,12 +72,9 @@ pub(crate) enum OnFailure {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WhenAway {
-    /// They wait, and their keys with them.
     #[default]
     Wait,
-    /// They are delivered unchecked.
     Pass,
-    /// They are dead letters.
     Reject,
 }
 
@@ -80,7 +86,6 @@ pub(crate) enum SchemaMissing {
     Reject,
 }
 
-/// `warn` and `reject` need an index: run `pillarbox migrate` after turning it on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AggregateVersions {

@@ -1,0 +1,175 @@
+//! Where events go: sinks, the routes to them, and what must exist there.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sink {
+    /// `nats://host:port` (or `tls://…`): NATS JetStream. `kafka://host:port`: Kafka. `http-stream:`: this
+    /// process's own `/v1/stream`, from memory. `file:path`: a file of NDJSON. `stdout:`: NDJSON. `null:`:
+    /// accepts everything and keeps nothing, for measuring.
+    pub url: String,
+    /// How long to wait for the sink's answer about one event.
+    #[serde(default = "publish_timeout_ms")]
+    pub publish_timeout_ms: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Route {
+    /// A pattern as in NATS: tokens between dots. `*` matches one token; a final `>` matches all the rest.
+    pub topic: String,
+    /// A name under `sinks`.
+    pub sink: String,
+    /// The stream that must store the event (NATS), or the topic it goes to (Kafka). If an event names one
+    /// itself, that one is used.
+    #[serde(default)]
+    pub stream: Option<String>,
+    /// The format of the events. `raw`: the payload is the body, the rest are headers. `cloudevents`: binary
+    /// mode. `cloudevents_structured`: one JSON object. `pillarbox`: one JSON object with everything.
+    /// `debezium`: as Debezium's outbox event router.
+    #[serde(default)]
+    pub envelope: Envelope,
+    /// The `source` of CloudEvents: a URI or a path.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "`/<aggregate_type>`"))]
+    pub source: Option<String>,
+    /// What happens to a key after one of its events died. `skip`: it continues with the next event. `block`:
+    /// it waits until somebody replays or discards the dead letter. `latest`: it continues with the newest
+    /// event of that topic, for topics whose events each contain the whole state.
+    #[serde(default)]
+    pub after_death: AfterDeath,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Envelope {
+    #[default]
+    Raw,
+    #[serde(rename = "cloudevents", alias = "cloudevents_binary")]
+    CloudEvents,
+    #[serde(rename = "cloudevents_structured")]
+    CloudEventsStructured,
+    Pillarbox,
+    Debezium,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AfterDeath {
+    #[default]
+    #[serde(alias = "continue")]
+    Skip,
+    Block,
+    Latest,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stream {
+    /// The stream's name.
+    pub name: String,
+    /// The subjects it stores, at least one, with `*` and `>` as in NATS.
+    pub subjects: Vec<String>,
+    /// How many servers keep a copy.
+    #[serde(default = "one")]
+    pub replicas: u32,
+    /// Whether the servers keep events on disk or in memory.
+    #[serde(default)]
+    pub storage: Storage,
+    /// How long the stream remembers an event's id to drop a copy.
+    #[serde(default = "duplicate_window_seconds")]
+    pub duplicate_window_seconds: u64,
+    /// A name under `sinks`. Required if there are several NATS sinks.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "the one NATS sink"))]
+    pub sink: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Storage {
+    #[default]
+    File,
+    Memory,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Topic {
+    /// The topic's name: letters, digits, `.`, `_` and `-`, up to 249.
+    pub name: String,
+    /// How many partitions. Missing ones are added. Fewer than the topic has is an error, because Kafka can't
+    /// remove partitions.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "the brokers' choice"))]
+    pub partitions: Option<u32>,
+    /// How many brokers keep a copy. It is only used to create a topic; if the topic exists with another
+    /// number, that is an error.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "the brokers' choice"))]
+    pub replication: Option<u32>,
+    /// Settings under Kafka's own names: `{ retention.ms: 604800000, cleanup.policy: delete }`.
+    #[serde(default)]
+    pub settings: BTreeMap<String, TopicSetting>,
+    /// A name under `sinks`. Required if there are several Kafka sinks.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "the one Kafka sink"))]
+    pub sink: Option<String>,
+}
+
+/// Kafka takes text; people write numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum TopicSetting {
+    Truth(bool),
+    Whole(i64),
+    Number(f64),
+    Text(String),
+}
+
+impl JsonSchema for TopicSetting {
+    fn schema_name() -> Cow<'static, str> {
+        "TopicSetting".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl std::fmt::Display for TopicSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Truth(value) => value.fmt(f),
+            Self::Whole(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+impl Sink {
+    /// Where events go when nobody says: this process's own HTTP stream.
+    pub(crate) fn embedded() -> Self {
+        Self {
+            url: "http-stream:".into(),
+            publish_timeout_ms: publish_timeout_ms(),
+        }
+    }
+}
+
+fn publish_timeout_ms() -> u64 {
+    5_000
+}
+
+fn duplicate_window_seconds() -> u64 {
+    120
+}
+
+fn one() -> u32 {
+    1
+}
