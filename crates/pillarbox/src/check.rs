@@ -277,7 +277,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn good() -> Event {
-        Event::new("shop.order.placed", "OrderPlaced", "order", "o-1").payload("{}")
+        Event::to("shop.order.placed")
+            .event_type("OrderPlaced")
+            .aggregate("order", "o-1")
+            .payload("{}")
     }
 
     fn refusal(event: Event) -> CheckError {
@@ -375,8 +378,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_input_makes_the_check_panic(topic in ".*", key in ".*", payload in proptest::collection::vec(any::<u8>(), 0..64), version in any::<i64>()) {
-            let event = good().partition_key(key).payload(payload).aggregate_version(version);
-            let event = Event { topic, ..event };
+            let event = good().topic(topic).partition_key(key).payload(payload).aggregate_version(version);
             let _ = Limits::default().check(&event, Timestamp::UNIX_EPOCH);
         }
     }

@@ -1,5 +1,6 @@
 //! What an application says happened.
 
+mod builder;
 mod first_use;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::builder::{ToTopic, Typed};
 #[doc(hidden)]
 pub use self::first_use::FirstUse;
 
@@ -72,34 +74,6 @@ pub struct RetryOverrides {
 }
 
 impl Event {
-    /// An event with a new id and the payload `null`.
-    pub fn new(
-        topic: impl Into<String>,
-        event_type: impl Into<String>,
-        aggregate_type: impl Into<String>,
-        aggregate_id: impl Into<String>,
-    ) -> Self {
-        let id = Uuid::now_v7();
-        Self {
-            id,
-            topic: topic.into(),
-            stream: None,
-            event_type: event_type.into(),
-            schema_version: first_version(),
-            aggregate_type: aggregate_type.into(),
-            aggregate_id: aggregate_id.into(),
-            aggregate_version: None,
-            partition_key: None,
-            payload: Bytes::from_static(b"null"),
-            headers: BTreeMap::new(),
-            project_id: None,
-            user_id: None,
-            available_at: None,
-            retry: RetryOverrides::default(),
-            first_use: FirstUse::of(id),
-        }
-    }
-
     /// The payload, from anything serde can write as JSON.
     pub fn json<T: Serialize + ?Sized>(mut self, payload: &T) -> Result<Self, serde_json::Error> {
         self.payload = serde_json::to_vec(payload)?.into();
@@ -109,6 +83,12 @@ impl Event {
     /// The payload as JSON text that exists already; `enqueue` checks that it is JSON.
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = payload.into();
+        self
+    }
+
+    /// Goes to another topic.
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = topic.into();
         self
     }
 
@@ -223,7 +203,9 @@ mod tests {
 
     #[test]
     fn the_json_form_keeps_the_payloads_bytes() {
-        let event = Event::new("t.x", "X", "thing", "1")
+        let event = Event::to("t.x")
+            .event_type("X")
+            .aggregate("thing", "1")
             .payload(r#"{"b": 1.50, "a":[ ]}"#)
             .header("traceparent", "00-x");
         let text = serde_json::to_string(&event).unwrap();
@@ -245,11 +227,18 @@ mod tests {
 
     #[test]
     fn what_follows_belongs_to_the_same_trace_and_process() {
-        let first = Event::new("t", "X", "order", "o-1")
+        let first = Event::to("t")
+            .event_type("X")
+            .aggregate("order", "o-1")
             .header("Traceparent", "00-x")
             .header("tracestate", "a=b");
-        let second = Event::new("t", "Y", "order", "o-1").follows(&first);
-        let third = Event::new("t", "Z", "order", "o-1")
+        let second = Event::to("t")
+            .event_type("Y")
+            .aggregate("order", "o-1")
+            .follows(&first);
+        let third = Event::to("t")
+            .event_type("Z")
+            .aggregate("order", "o-1")
             .header("traceparent", "00-own")
             .follows(&second);
         let (one, two) = (first.id.to_string(), second.id.to_string());
@@ -269,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_key_defaults_to_the_aggregates_id() {
-        let event = Event::new("t", "X", "order", "o-1");
+        let event = Event::to("t").event_type("X").aggregate("order", "o-1");
         assert_eq!(event.key(), "o-1");
         assert_eq!(event.partition_key("customer-7").key(), "customer-7");
     }

@@ -7,7 +7,10 @@
 //!
 //! let mut tx = pool.begin().await?;
 //! sqlx::query("insert into orders (id, total) values ('o-1', 990)").execute(&mut *tx).await?;
-//! let event = Event::new("shop.order.placed", "OrderPlaced", "order", "o-1").json(&serde_json::json!({"total": 990}))?;
+//! let event = Event::to("shop.order.placed")
+//!     .event_type("OrderPlaced")
+//!     .aggregate("order", "o-1")
+//!     .json(&serde_json::json!({"total": 990}))?;
 //! Outbox::default().enqueue(&mut tx, &event).await?;
 //! tx.commit().await?; // both, or neither
 //! # Ok(()) }

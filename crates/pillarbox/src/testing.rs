@@ -5,7 +5,7 @@
 //!
 //! // The application's code takes any transaction …
 //! async fn place(tx: &mut impl Transaction, order: &str) -> Result<(), pillarbox::EnqueueError> {
-//!     let event = Event::new("shop.order.placed", "OrderPlaced", "order", order);
+//!     let event = Event::to("shop.order.placed").event_type("OrderPlaced").aggregate("order", order);
 //!     Outbox::default().enqueue(tx, &event).await.map(drop)
 //! }
 //!
@@ -155,7 +155,7 @@ mod tests {
     use crate::pressure::Limit;
 
     fn event(topic: &str) -> Event {
-        Event::new(topic, "X", "thing", "1")
+        Event::to(topic).event_type("X").aggregate("thing", "1")
     }
 
     #[tokio::test]

@@ -115,7 +115,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     fn event() -> Event {
-        Event::new("t.x", "X", "thing", "1")
+        Event::to("t.x").event_type("X").aggregate("thing", "1")
     }
 
     /// As an application has it.

@@ -12,7 +12,7 @@ async fn open(url: &str) -> OpenStore {
 }
 
 fn event(key: &str) -> Event {
-    Event::new("t.x", "X", "order", key)
+    Event::to("t.x").event_type("X").aggregate("order", key)
 }
 
 fn version_taken(refused: Result<impl std::fmt::Debug, EnqueueError>) {

@@ -39,7 +39,7 @@ impl Place {
     async fn enqueue(&self, topics: &[&str]) -> Result<Vec<Enqueued>, EnqueueError> {
         let events: Vec<Event> = topics
             .iter()
-            .map(|topic| Event::new(*topic, "X", "thing", "1"))
+            .map(|topic| Event::to(*topic).event_type("X").aggregate("thing", "1"))
             .collect();
         match self.open.admin.enqueue(&Limits::default(), &events).await {
             Ok(enqueued) => Ok(enqueued),

@@ -189,7 +189,12 @@ fn start(job: Job, calls: u32) -> (EngineHandle, MemoryStore, Broker) {
     let broker = Broker::new(&mut StdRng::seed_from_u64(1));
     let mut transaction = store.begin();
     for n in 0..10 {
-        transaction.enqueue(Event::new("t.x", "X", "thing", format!("key-{n}")).payload("{}"));
+        transaction.enqueue(
+            Event::to("t.x")
+                .event_type("X")
+                .aggregate("thing", format!("key-{n}"))
+                .payload("{}"),
+        );
     }
     transaction.commit();
     let sink: Arc<dyn Sink> = Arc::new(Frozen {

@@ -47,9 +47,14 @@ fn failure() -> FailedTry {
 
 /// Versions 1 to 6 of one aggregate: two published, one failed, one dead, two pending.
 async fn what_was_let_through_counts_and_nothing_else(place: Place) {
-    let event = |id: &str, version: i64| Event::new("t", "X", "order", id).aggregate_version(version);
+    let event = |id: &str, version: i64| {
+        Event::to("t")
+            .event_type("X")
+            .aggregate("order", id)
+            .aggregate_version(version)
+    };
     let mut events: Vec<Event> = (1..=6).map(|n| event("a", n)).collect();
-    events.push(Event::new("t", "X", "order", "b"));
+    events.push(Event::to("t").event_type("X").aggregate("order", "b"));
     events.push(event("c", 9));
     place.admin.enqueue(&Limits::default(), &events).await.unwrap();
     let relay = Uuid::now_v7();

@@ -170,7 +170,10 @@ fn event(
     let own_key = || String::from_utf8(message.key.as_ref()?.to_vec()).ok();
     let key = key.or_else(own_key).filter(|key| !key.is_empty());
     let (aggregate_type, aggregate_id) = aggregate;
-    let mut event = Event::new(message.topic.clone(), event_type, aggregate_type, aggregate_id).id(id);
+    let mut event = Event::to(message.topic.clone())
+        .id(id)
+        .event_type(event_type)
+        .aggregate(aggregate_type, aggregate_id);
     // Where the aggregate's id is the key, nobody said that it is another.
     event.partition_key = key.filter(|key| *key != event.aggregate_id);
     event

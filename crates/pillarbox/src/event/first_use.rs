@@ -7,7 +7,7 @@ use std::{
 
 use uuid::Uuid;
 
-/// An id that `Event::new` made is in no outbox before its event is first written, so who would have to look for it first
+/// An id that `Event::to` made is in no outbox before its event is first written, so who would have to look for it first
 /// need not. What makes a second use possible spends this: the first one, a clone, another id.
 #[doc(hidden)]
 #[derive(Default)]
@@ -70,7 +70,7 @@ mod tests {
     use crate::event::Event;
 
     fn event() -> Event {
-        Event::new("t", "X", "thing", "1")
+        Event::to("t").event_type("X").aggregate("thing", "1")
     }
 
     fn is_first_use(event: &Event) -> bool {

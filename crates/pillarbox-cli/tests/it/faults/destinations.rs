@@ -26,7 +26,9 @@ fn stream(name: &str, subject: &str) -> stream::Config {
 /// Writes so many events of this topic, each of a key of its own.
 async fn write(scene: &Scene, topic: &str, count: usize) {
     let event = |n: usize| {
-        Event::new(topic, "Placed", "order", format!("{topic}-{n}"))
+        Event::to(topic)
+            .event_type("Placed")
+            .aggregate("order", format!("{topic}-{n}"))
             .json(&json!({ "n": n }))
             .unwrap()
     };

@@ -221,7 +221,9 @@ impl Scene {
 
 /// An event like the producers': `n` is its place in its key.
 pub(super) fn event(key: &str, n: u64) -> Event {
-    Event::new("orders.placed", "Placed", "order", key)
+    Event::to("orders.placed")
+        .event_type("Placed")
+        .aggregate("order", key)
         .header(
             "traceparent",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

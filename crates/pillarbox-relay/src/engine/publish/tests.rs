@@ -66,7 +66,9 @@ impl Scene {
                 lane: 0,
                 attempts: 0,
                 created_at: Timestamp::UNIX_EPOCH,
-                event: Event::new(topic, "X", "thing", format!("key-{seq}")),
+                event: Event::to(topic)
+                    .event_type("X")
+                    .aggregate("thing", format!("key-{seq}")),
             };
             let way = Way {
                 destination: self.number(topic),

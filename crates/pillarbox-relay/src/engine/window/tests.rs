@@ -18,7 +18,7 @@ use crate::{
 };
 
 fn stored(seq: Seq, key: &str) -> StoredEvent {
-    let event = Event::new("t.x", "X", "thing", key);
+    let event = Event::to("t.x").event_type("X").aggregate("thing", key);
     StoredEvent {
         seq,
         lane: lane_of(key),

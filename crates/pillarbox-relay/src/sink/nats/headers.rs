@@ -139,7 +139,9 @@ mod tests {
     }
 
     fn event() -> Event {
-        Event::new("shop.placed", "OrderPlaced", "order", "o-1")
+        Event::to("shop.placed")
+            .event_type("OrderPlaced")
+            .aggregate("order", "o-1")
     }
 
     #[test]

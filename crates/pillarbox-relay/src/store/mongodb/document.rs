@@ -77,34 +77,31 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
         Some(RawBsonRef::DateTime(at)) => time(at),
         _ => return Err("created_at is no date".to_owned()),
     };
-    let event = Event {
-        id: Uuid::try_parse(&fields.text("event_id")?)
-            .map_err(|e| format!("the event_id is no UUID: {e}"))?,
-        topic: fields.text("topic")?,
-        stream: fields.optional_text("stream")?,
-        event_type: fields.text("event_type")?,
-        schema_version: fields
-            .number("schema_version")?
-            .map_or(Ok(1), |n| narrow("schema_version", n))?,
-        aggregate_type: fields.text("entity_type")?,
-        aggregate_id: fields.text("entity_id")?,
-        aggregate_version: fields.number("entity_version")?,
-        partition_key: fields.optional_text("partition_key")?,
-        payload: fields.payload(&limits)?,
-        headers: fields.headers()?,
-        project_id: fields.optional_text("project_id")?,
-        user_id: fields.optional_text("user_id")?,
-        available_at: fields.available_at()?,
-        retry: RetryOverrides {
-            max_attempts: fields
-                .number("max_retries")?
-                .map(|n| narrow("max_retries", n))
-                .transpose()?,
-            base_delay_ms: fields.number("base_delay_ms")?,
-            max_delay_ms: fields.number("max_delay_ms")?,
-            backoff_multiplier: fields.float("backoff_multiplier")?,
-        },
-        first_use: Default::default(),
+    let id =
+        Uuid::try_parse(&fields.text("event_id")?).map_err(|e| format!("the event_id is no UUID: {e}"))?;
+    let mut event = Event::to(fields.text("topic")?)
+        .id(id)
+        .event_type(fields.text("event_type")?)
+        .aggregate(fields.text("entity_type")?, fields.text("entity_id")?);
+    event.stream = fields.optional_text("stream")?;
+    event.schema_version = fields
+        .number("schema_version")?
+        .map_or(Ok(1), |n| narrow("schema_version", n))?;
+    event.aggregate_version = fields.number("entity_version")?;
+    event.partition_key = fields.optional_text("partition_key")?;
+    event.payload = fields.payload(&limits)?;
+    event.headers = fields.headers()?;
+    event.project_id = fields.optional_text("project_id")?;
+    event.user_id = fields.optional_text("user_id")?;
+    event.available_at = fields.available_at()?;
+    event.retry = RetryOverrides {
+        max_attempts: fields
+            .number("max_retries")?
+            .map(|n| narrow("max_retries", n))
+            .transpose()?,
+        base_delay_ms: fields.number("base_delay_ms")?,
+        max_delay_ms: fields.number("max_delay_ms")?,
+        backoff_multiplier: fields.float("backoff_multiplier")?,
     };
     limits
         .check(&event, created_at)

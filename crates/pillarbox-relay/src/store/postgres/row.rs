@@ -88,34 +88,30 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
         .bytes(2)
         .and_then(|bytes| Uuid::from_slice(bytes).ok())
         .ok_or("the id can't be read")?;
-    let event = Event {
-        id,
-        topic: columns.required(3)?,
-        stream: columns.text(4)?,
-        event_type: columns.required(5)?,
-        schema_version: narrow(columns.integer::<4>(6).unwrap_or(1)),
-        aggregate_type: columns.required(7)?,
-        aggregate_id: columns.required(8)?,
-        aggregate_version: columns.integer::<8>(9),
-        partition_key: columns.text(10)?,
-        payload: Bytes::copy_from_slice(payload),
-        // As they are stored: a byte for the format's version, then text.
-        headers: headers::read(
-            columns
-                .bytes(13)
-                .and_then(|stored| stored.get(1..))
-                .unwrap_or_default(),
-        )?,
-        project_id: columns.text(14)?,
-        user_id: columns.text(15)?,
-        available_at: columns.timestamp(17),
-        retry: RetryOverrides {
-            max_attempts: columns.integer::<4>(19).map(narrow),
-            base_delay_ms: columns.integer::<8>(20),
-            max_delay_ms: columns.integer::<8>(21),
-            backoff_multiplier: columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64)),
-        },
-        first_use: Default::default(),
+    let mut event = Event::to(columns.required(3)?)
+        .id(id)
+        .event_type(columns.required(5)?)
+        .aggregate(columns.required(7)?, columns.required(8)?);
+    event.stream = columns.text(4)?;
+    event.schema_version = narrow(columns.integer::<4>(6).unwrap_or(1));
+    event.aggregate_version = columns.integer::<8>(9);
+    event.partition_key = columns.text(10)?;
+    event.payload = Bytes::copy_from_slice(payload);
+    // As they are stored: a byte for the format's version, then text.
+    event.headers = headers::read(
+        columns
+            .bytes(13)
+            .and_then(|stored| stored.get(1..))
+            .unwrap_or_default(),
+    )?;
+    event.project_id = columns.text(14)?;
+    event.user_id = columns.text(15)?;
+    event.available_at = columns.timestamp(17);
+    event.retry = RetryOverrides {
+        max_attempts: columns.integer::<4>(19).map(narrow),
+        base_delay_ms: columns.integer::<8>(20),
+        max_delay_ms: columns.integer::<8>(21),
+        backoff_multiplier: columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64)),
     };
     let created_at = columns.timestamp(16).unwrap_or(Timestamp::UNIX_EPOCH);
     limits

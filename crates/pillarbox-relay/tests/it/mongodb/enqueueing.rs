@@ -94,7 +94,7 @@ impl Application {
 }
 
 fn event() -> Event {
-    Event::new("t.x", "X", "thing", "1")
+    Event::to("t.x").event_type("X").aggregate("thing", "1")
 }
 
 #[tokio::test]
@@ -129,7 +129,10 @@ async fn who_gave_away_an_unused_id_loses_the_transaction_once_and_no_event() {
         return;
     };
     let event = event();
-    let same = Event::new("t.y", "Y", "thing", "2").id(event.id);
+    let same = Event::to("t.y")
+        .event_type("Y")
+        .aggregate("thing", "2")
+        .id(event.id);
     assert_eq!(application.enqueue(&same).await.unwrap(), Enqueued::New);
     let error = application.enqueue(&event).await.unwrap_err();
     assert!(matches!(error, EnqueueError::Database(_)), "{error}");
@@ -188,7 +191,10 @@ impl Application {
     }
 
     async fn is_taken(&self, topic: &str) -> bool {
-        match self.enqueue(&Event::new(topic, "X", "thing", "1")).await {
+        match self
+            .enqueue(&Event::to(topic).event_type("X").aggregate("thing", "1"))
+            .await
+        {
             Ok(_) => true,
             Err(EnqueueError::Busy { .. }) => false,
             Err(other) => panic!("{other}"),
@@ -226,7 +232,9 @@ async fn a_class_is_not_refused_for_what_others_wrote_while_the_relay_lives() {
     let Some(application) = Application::with_classes(&classes).await else {
         return;
     };
-    let bulk: Vec<Event> = (0..50).map(|_| Event::new("bulk.x", "X", "thing", "1")).collect();
+    let bulk: Vec<Event> = (0..50)
+        .map(|_| Event::to("bulk.x").event_type("X").aggregate("thing", "1"))
+        .collect();
     let mut session = application.begin().await;
     Outbox::default().enqueue_all(&mut session, &bulk).await.unwrap();
     session.commit_transaction().await.unwrap();

@@ -23,7 +23,9 @@ async fn diesel_connection(url: &str) -> AsyncPgConnection {
 fn odd_events() -> Vec<Event> {
     let tomorrow = Timestamp::now().as_second() + 86_400;
     let due = Timestamp::from_microsecond(tomorrow * 1_000_000 + 123_456).unwrap();
-    let full = Event::new("shop.order.placed", "OrderPlaced", "order", "o-ü")
+    let full = Event::to("shop.order.placed")
+        .event_type("OrderPlaced")
+        .aggregate("order", "o-ü")
         .payload(r#"{"b": 1.50, "a":[ ], "text": "\u00fc ü"}"#)
         .partition_key("customer-7")
         .aggregate_version(3)
@@ -40,7 +42,7 @@ fn odd_events() -> Vec<Event> {
             max_delay_ms: Some(1_000),
             backoff_multiplier: Some(1.5),
         });
-    vec![full, Event::new("t", "X", "a", "1")]
+    vec![full, Event::to("t").event_type("X").aggregate("a", "1")]
 }
 
 /// The whole rows but for what differs anyhow.

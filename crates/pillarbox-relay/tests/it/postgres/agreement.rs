@@ -29,7 +29,9 @@ fn event(fuzz: &mut Fuzz) -> Event {
         true => odd_name(fuzz),
         false => usual.to_owned(),
     };
-    let mut event = Event::new(name("shop.x"), name("X"), name("order"), name("o-1"))
+    let mut event = Event::to(name("shop.x"))
+        .event_type(name("X"))
+        .aggregate(name("order"), name("o-1"))
         .partition_key(name("key"))
         .project_id(name("project"))
         .user_id(name("user"))
@@ -233,7 +235,7 @@ async fn torture_fuzz_enqueue_function_postgres() {
 #[tokio::test]
 async fn the_function_draws_each_limit_where_the_library_does() {
     let Some(place) = place().await else { return };
-    let good = || Event::new("t", "T", "a", "1").payload("{}");
+    let good = || Event::to("t").event_type("T").aggregate("a", "1").payload("{}");
     let retry = |retry| good().retry(retry);
     let at = |seconds| Timestamp::now() + Duration::from_secs(seconds);
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
@@ -251,8 +253,8 @@ async fn the_function_draws_each_limit_where_the_library_does() {
         good().payload(disguised(512)),
         good().payload(disguised(513)),
         good().payload(format!("[{}1]", "{},[],".repeat(1_000))),
-        Event::new("x".repeat(255), "T", "a", "1"),
-        Event::new("x".repeat(256), "T", "a", "1"),
+        Event::to("x".repeat(255)).event_type("T").aggregate("a", "1"),
+        Event::to("x".repeat(256)).event_type("T").aggregate("a", "1"),
         good().aggregate_version(0),
         good().aggregate_version(-1),
         good().schema_version(1),

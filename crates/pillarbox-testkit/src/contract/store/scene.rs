@@ -151,7 +151,10 @@ where
 
 /// An event whose key is `key`.
 pub fn event(key: &str) -> Event {
-    Event::new("contract.tested", "Tested", "thing", key).payload(r#"{"n":1}"#)
+    Event::to("contract.tested")
+        .event_type("Tested")
+        .aggregate("thing", key)
+        .payload(r#"{"n":1}"#)
 }
 
 /// Up to `events`, other limits out of the way.
