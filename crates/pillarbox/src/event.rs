@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use self::builder::{ToTopic, Typed};
-#[doc(hidden)]
-pub use self::first_use::FirstUse;
+use self::first_use::FirstUse;
 
 /// One event, as its producer writes it. The relay adds where it lies and how its delivery goes.
 ///
@@ -54,10 +53,8 @@ pub struct Event {
     pub available_at: Option<Timestamp>,
     #[serde(flatten)]
     pub retry: RetryOverrides,
-    /// `Default::default()` where an event is built field by field.
-    #[doc(hidden)]
     #[serde(skip)]
-    pub first_use: FirstUse,
+    pub(crate) first_use: FirstUse,
 }
 
 /// What this one event wants of the retry policy; `None` leaves it to the policy.
