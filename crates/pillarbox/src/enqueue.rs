@@ -14,6 +14,8 @@ pub(crate) use self::mongodb::in_transaction as mongodb_in_transaction;
 #[cfg(feature = "mongodb")]
 #[doc(hidden)]
 pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
+use std::sync::Arc;
+
 use jiff::Timestamp;
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
 #[doc(hidden)]
@@ -21,13 +23,27 @@ pub use postgres::channel as postgres_channel;
 
 use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables};
 
-/// Writes events into an outbox. Cheap to make and to clone; the default is the table `outbox_events` and the default
-/// limits.
+/// Writes events into an outbox. The default is the table `outbox_events` and the default limits.
+///
+/// Make one for each database when the application starts, and keep it: it holds its statements ready, and on MongoDB it
+/// remembers that the outbox exists, which limits apply and how much it wrote. Clones are cheap and share all of that. A new
+/// one for each event is as correct but slower: on MongoDB it asks the server for all of that each time, and a limit counts
+/// only what the relay has seen.
+///
+/// For a second MongoDB cluster make a second `Outbox`, also if its names are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
-    tables: Tables,
+    shared: Arc<Shared>,
     limits: Limits,
     serialise_keys: bool,
+}
+
+/// What all clones have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    tables: Tables,
+    #[cfg(feature = "mongodb")]
+    knowledge: mongodb::Knowledge,
 }
 
 /// Whether the event was new.
@@ -57,12 +73,23 @@ pub trait Transaction: Send {
 }
 
 impl Outbox {
+    /// An outbox in tables of these names.
     pub fn new(tables: Tables, limits: Limits) -> Self {
-        Self {
+        let shared = Shared {
             tables,
+            ..Shared::default()
+        };
+        Self {
+            shared: Arc::new(shared),
             limits,
             serialise_keys: false,
         }
+    }
+
+    /// With other limits; a clone keeps its own.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Of two transactions that write events of one key, the later waits for the earlier to end, so that the key's order is
@@ -77,8 +104,14 @@ impl Outbox {
         self
     }
 
+    /// The tables that it writes to.
     pub fn tables(&self) -> &Tables {
-        &self.tables
+        &self.shared.tables
+    }
+
+    #[cfg(feature = "mongodb")]
+    fn knowledge(&self) -> &mongodb::Knowledge {
+        &self.shared.knowledge
     }
 
     /// Whether writers of one key wait for each other: see [`Outbox::serialise_keys`].

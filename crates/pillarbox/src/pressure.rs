@@ -2,9 +2,9 @@
 //!
 //! Topics are grouped into classes by the relay's configuration. The relay writes each class's figures down beside the
 //! outbox; whoever enqueues reads them in his own transaction and adds what was written since, whether or not its transaction
-//! committed and whatever its class: an estimate that is never too low, also while no relay runs. (In MongoDB a
-//! process reads them now and then, outside of transactions, and knows only what it wrote itself.) [`Limit::judge`] is the decision. PostgreSQL makes it in SQL, by the same formula:
-//! `schema_pressure.sql` of the relay.
+//! committed and whatever its class: an estimate that is never too low, also while no relay runs. (On MongoDB an
+//! [`Outbox`](crate::Outbox) reads them now and then, outside of transactions, and knows only what it and its clones wrote.)
+//! [`Limit::judge`] is the decision. PostgreSQL makes it in SQL, by the same formula: `schema_pressure.sql` of the relay.
 
 use std::time::Duration;
 

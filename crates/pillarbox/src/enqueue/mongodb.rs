@@ -8,6 +8,8 @@
 mod keys;
 mod pressure;
 
+pub(crate) use self::pressure::known::Knowledge;
+
 use std::collections::HashSet;
 
 use jiff::Timestamp as Time;
@@ -17,6 +19,7 @@ use mongodb::{
     error::{Error, ErrorKind},
 };
 
+use self::pressure::known::Shared;
 use super::{EnqueueError, Enqueued, Outbox, Transaction};
 use crate::{event::Event, lane::lane_of, pressure::Pressure};
 
@@ -75,6 +78,7 @@ struct Place {
     table: String,
     database: Database,
     events: Collection<Document>,
+    known: Shared,
 }
 
 impl Place {
@@ -85,9 +89,11 @@ impl Place {
         let table = outbox.tables().name();
         let (database, name) = place(table, default).ok_or(EnqueueError::NoDatabase)?;
         let database = client.database(database);
+        let events = database.collection(name);
         Ok(Self {
             table: table.to_owned(),
-            events: database.collection(name),
+            known: outbox.knowledge().of(&events.namespace()),
+            events,
             database,
         })
     }

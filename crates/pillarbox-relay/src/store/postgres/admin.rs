@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::{Enqueued, Event, Limits, Outbox};
+use pillarbox::{Enqueued, Event, Limits};
 use sqlx::{Row, postgres::PgRow};
 
 use super::{
@@ -84,7 +84,7 @@ impl Admin for PostgresStore {
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
-        let outbox = Outbox::new(self.connection.tables().clone(), limits.clone());
+        let outbox = self.connection.outbox().clone().limits(limits.clone());
         let mut tx = self.connection.begin().await?;
         let enqueued = outbox
             .enqueue_all(&mut tx, events)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
@@ -168,7 +168,7 @@ impl Admin for SqliteStore {
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
         let at = &*self.connections;
-        let outbox = Outbox::new(at.tables.clone(), limits.clone());
+        let outbox = at.outbox.clone().limits(limits.clone());
         let mut tx = at.begin().await?;
         at.counted(events.len() as u64);
         let enqueued = match outbox.enqueue_all(&mut tx, events).await {
