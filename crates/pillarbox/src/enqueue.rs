@@ -21,7 +21,14 @@ use jiff::Timestamp;
 #[doc(hidden)]
 pub use postgres::channel as postgres_channel;
 
-use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables};
+#[cfg(any(
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "tokio-postgres",
+    feature = "diesel"
+))]
+use crate::statement::Statement;
+use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables, transaction::Transaction};
 
 /// Writes events into an outbox. The default is the table `outbox_events` and the default limits.
 ///
@@ -42,6 +49,10 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct Shared {
     tables: Tables,
+    #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
+    postgres: postgres::Statements,
+    #[cfg(feature = "sqlite")]
+    sqlite: sqlite::Statements,
     #[cfg(feature = "mongodb")]
     knowledge: mongodb::Knowledge,
 }
@@ -52,24 +63,6 @@ pub enum Enqueued {
     New,
     /// An event with this id is there already; nothing was written.
     Duplicate,
-}
-
-/// An open transaction that can carry events: `sqlx::Transaction` of PostgreSQL or SQLite, `tokio_postgres::Transaction`,
-/// `diesel_async::AsyncPgConnection` in a transaction, `mongodb::ClientSession`; and `testing::Recorded` in unit tests.
-pub trait Transaction: Send {
-    #[doc(hidden)]
-    fn insert(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Event],
-    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
-
-    #[doc(hidden)]
-    fn pressure(
-        &mut self,
-        outbox: &Outbox,
-        topic: &str,
-    ) -> impl Future<Output = Result<Option<Pressure>, EnqueueError>> + Send;
 }
 
 impl Outbox {
@@ -107,6 +100,16 @@ impl Outbox {
     /// The tables that it writes to.
     pub fn tables(&self) -> &Tables {
         &self.shared.tables
+    }
+
+    #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
+    fn postgres(&self, statement: impl FnOnce(&postgres::Statements) -> &Statement) -> &Arc<str> {
+        statement(&self.shared.postgres).rendered(|sql| self.tables().render(sql))
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn sqlite(&self, statement: impl FnOnce(&sqlite::Statements) -> &Statement) -> &Arc<str> {
+        statement(&self.shared.sqlite).rendered(|sql| self.tables().render(sql))
     }
 
     #[cfg(feature = "mongodb")]

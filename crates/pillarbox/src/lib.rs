@@ -33,14 +33,23 @@ pub mod event;
 pub mod inbox;
 pub mod lane;
 pub mod pressure;
+#[cfg(any(
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "tokio-postgres",
+    feature = "diesel"
+))]
+mod statement;
 pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "trace")]
 pub mod trace;
+mod transaction;
 
 pub use check::{CheckError, Limits};
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
 pub use event::{Event, RetryOverrides};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use inbox::{Inbox, Seen};
+pub use transaction::Transaction;

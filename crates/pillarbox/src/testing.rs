@@ -1,7 +1,7 @@
 //! An outbox in memory, for applications' own unit tests: no database, the same checks.
 //!
 //! ```
-//! use pillarbox::{Event, Outbox, enqueue::Transaction, testing::Recorded};
+//! use pillarbox::{Event, Outbox, Transaction, testing::Recorded};
 //!
 //! // The application's code takes any transaction …
 //! async fn place(tx: &mut impl Transaction, order: &str) -> Result<(), pillarbox::EnqueueError> {
@@ -26,9 +26,10 @@ use std::{
 };
 
 use crate::{
-    enqueue::{EnqueueError, Enqueued, Outbox, Transaction},
+    enqueue::{EnqueueError, Enqueued, Outbox},
     event::Event,
     pressure::Pressure,
+    transaction::{Transaction, sealed},
 };
 
 /// What was committed. Clones share it.
@@ -119,7 +120,9 @@ impl Drop for RecordedTransaction {
     }
 }
 
-impl Transaction for RecordedTransaction {
+impl Transaction for RecordedTransaction {}
+
+impl sealed::Write for RecordedTransaction {
     async fn insert(&mut self, _: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut state = self.recorded.state();
         if let Some(error) = state.failures.pop_front() {

@@ -20,13 +20,20 @@ use mongodb::{
 };
 
 use self::pressure::known::Shared;
-use super::{EnqueueError, Enqueued, Outbox, Transaction};
-use crate::{event::Event, lane::lane_of, pressure::Pressure};
+use super::{EnqueueError, Enqueued, Outbox};
+use crate::{
+    event::Event,
+    lane::lane_of,
+    pressure::Pressure,
+    transaction::{Transaction, sealed},
+};
 
 /// Events in one command. More need several, and no more memory than that.
 const COMMAND_EVENTS_MAX: usize = 1_000;
 
-impl Transaction for ClientSession {
+impl Transaction for ClientSession {}
+
+impl sealed::Write for ClientSession {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         if !in_transaction(self).await? {
             return Err(EnqueueError::NoTransaction);

@@ -2,7 +2,7 @@
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Outbox, RetryOverrides, enqueue::Transaction, table::Tables};
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, RetryOverrides, Transaction, table::Tables};
 use pillarbox_testkit::servers;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
