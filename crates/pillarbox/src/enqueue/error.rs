@@ -45,9 +45,15 @@ pub enum EnqueueError {
         "version {version} of {aggregate_type} {aggregate_id} is taken: another transaction has written it. Roll back, read it again and try again"
     )]
     VersionTaken {
+        /// The aggregate's type.
         aggregate_type: String,
+        /// The aggregate's id.
         aggregate_id: String,
+        /// The version that both wrote.
         version: i64,
+        /// What the database said.
+        #[source]
+        source: DatabaseError,
     },
     #[error("there is no table {table} of this version: run `pillarbox migrate` on this database first")]
     NotMigrated {

@@ -159,6 +159,7 @@ fn explain(error: Error, events: &[Event]) -> EnqueueError {
             aggregate_type: event.aggregate_type.clone(),
             aggregate_id: event.aggregate_id.clone(),
             version,
+            source: error.into(),
         },
         None => error.into(),
     }

@@ -222,16 +222,20 @@ impl Failure {
             };
         }
         let index = tables.index("unique_versions");
-        if self.constraint.as_deref() == Some(index.trim_matches('"'))
-            && let Some(taken) = self.taken(events)
-        {
-            return taken;
+        let versions = self.constraint.as_deref() == Some(index.trim_matches('"'));
+        match self.taken(events).filter(|_| versions) {
+            Some((event, version)) => EnqueueError::VersionTaken {
+                aggregate_type: event.aggregate_type.clone(),
+                aggregate_id: event.aggregate_id.clone(),
+                version,
+                source: self.error,
+            },
+            None => EnqueueError::Database(self.error),
         }
-        EnqueueError::Database(self.error)
     }
 
     /// The detail shows the version that is taken: `(…)=(order, o-1, 3) already exists`.
-    fn taken(&self, events: &[Event]) -> Option<EnqueueError> {
+    fn taken<'a>(&self, events: &'a [Event]) -> Option<(&'a Event, i64)> {
         let mut versioned = events
             .iter()
             .filter_map(|event| Some((event, event.aggregate_version?)));
@@ -242,14 +246,9 @@ impl Failure {
                 event.aggregate_type, event.aggregate_id
             ))
         };
-        let (event, version) = match events {
-            [_] => versioned.next()?,
-            _ => versioned.find(|(event, version)| shown(event, *version))?,
-        };
-        Some(EnqueueError::VersionTaken {
-            aggregate_type: event.aggregate_type.clone(),
-            aggregate_id: event.aggregate_id.clone(),
-            version,
-        })
+        match events {
+            [_] => versioned.next(),
+            _ => versioned.find(|(event, version)| shown(event, *version)),
+        }
     }
 }

@@ -123,6 +123,7 @@ fn explain(outbox: &Outbox, event: Option<&Event>, error: sqlx::Error) -> Enqueu
             aggregate_type: event.aggregate_type.clone(),
             aggregate_id: event.aggregate_id.clone(),
             version,
+            source: error.into(),
         },
         _ => error.into(),
     }

@@ -254,7 +254,11 @@ fn version_taken(refused: Result<Vec<Enqueued>, EnqueueError>) {
             aggregate_type,
             aggregate_id,
             version,
-        }) => assert_eq!((&*aggregate_type, &*aggregate_id, version), ("order", "o-1", 3)),
+            source,
+        }) => {
+            assert_eq!((&*aggregate_type, &*aggregate_id, version), ("order", "o-1", 3));
+            assert!(!source.to_string().is_empty());
+        }
         other => panic!("{other:?}"),
     }
 }
