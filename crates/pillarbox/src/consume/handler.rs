@@ -23,7 +23,7 @@ pub trait Handler<D: Database>: Send + Sync + 'static {
 /// What a handler that is a closure returns: `Box::pin(async move { … })`.
 pub type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
 
-/// A closure as a handler: see [`Consumer::run_fn`](super::Consumer::run_fn).
+/// A closure as a handler: see [`Consumer::start_fn`](super::Consumer::start_fn).
 pub(super) struct FromFn<F>(pub(super) F);
 
 impl<D, F> Handler<D> for FromFn<F>

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// How a consumer stands. See [`Running::lag`](super::Running::lag).
+/// How a consumer stands. See [`Handle::lag`](super::Handle::lag).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lag {
