@@ -100,6 +100,7 @@ pub struct Options {
     pub inbox_retention: Option<Duration>,
     /// Pass over events whose aggregate version is not newer than the last one applied.
     pub newer_only: bool,
+    /// Where dead letters go: beside their topic.
     pub dead_letters: DeadLetters,
 }
 
@@ -126,10 +127,15 @@ impl Default for Options {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConsumeError {
+    /// The inbox is not there, or the database refused.
     #[error(transparent)]
     Inbox(#[from] InboxError),
+    /// The group's name is not one that every broker takes.
     #[error("`{name}` can't be a group's name: use letters, digits, `-` and `_`, up to 200 of them")]
-    Group { name: String },
+    Group {
+        /// The name given.
+        name: String,
+    },
     /// The broker refused, or was not there.
     #[error("{what}: {source}")]
     Broker {
@@ -147,8 +153,10 @@ pub enum ConsumeError {
 /// Where events come from.
 #[non_exhaustive]
 pub enum Broker {
+    /// A stream of JetStream.
     #[cfg(feature = "nats")]
     JetStream(Box<JetStream>),
+    /// Topics of Kafka.
     #[cfg(feature = "kafka")]
     Kafka(Kafka),
 }

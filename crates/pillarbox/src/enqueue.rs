@@ -60,6 +60,7 @@ struct Shared {
 /// Whether the event was new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
+    /// It was, and is written.
     New,
     /// An event with this id is there already; nothing was written.
     Duplicate,

@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::wire;
+
 pub use self::builder::{ToTopic, Typed};
 use self::first_use::FirstUse;
 
@@ -27,10 +29,14 @@ pub struct Event {
     /// The stream on the other side, where the routes are not to choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
+    /// What happened: `OrderPlaced`.
     pub event_type: String,
+    /// The version of the payload's schema: 1 unless given.
     #[serde(default = "first_version")]
     pub schema_version: i32,
+    /// The type of what it happened to: `order`.
     pub aggregate_type: String,
+    /// The id of what it happened to.
     pub aggregate_id: String,
     /// The aggregate's version after the change; consumers may refuse stale ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,13 +50,16 @@ pub struct Event {
     /// Trace context (`traceparent`, `tracestate`), `correlation-id`, and free ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// The project that it belongs to. Consumers get it as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
+    /// The user who caused it. Consumers get it as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// In the future: a delayed event. It takes its place in its key's order when its time comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_at: Option<Timestamp>,
+    /// What it wants of the retry policy.
     #[serde(flatten)]
     pub retry: RetryOverrides,
     #[serde(skip)]
@@ -59,15 +68,46 @@ pub struct Event {
 
 /// What this one event wants of the retry policy; `None` leaves it to the policy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RetryOverrides {
+    /// Attempts before it becomes a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<i32>,
+    /// The wait after the first failure, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_delay_ms: Option<i64>,
+    /// The longest wait, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<i64>,
+    /// How much longer each wait is than the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_multiplier: Option<f64>,
+}
+
+impl RetryOverrides {
+    /// With this many attempts.
+    pub fn max_attempts(mut self, attempts: i32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
+    }
+
+    /// With this wait after the first failure.
+    pub fn base_delay_ms(mut self, millis: i64) -> Self {
+        self.base_delay_ms = Some(millis);
+        self
+    }
+
+    /// With this longest wait.
+    pub fn max_delay_ms(mut self, millis: i64) -> Self {
+        self.max_delay_ms = Some(millis);
+        self
+    }
+
+    /// With this growth of the wait from one failure to the next.
+    pub fn backoff_multiplier(mut self, factor: f64) -> Self {
+        self.backoff_multiplier = Some(factor);
+        self
+    }
 }
 
 impl Event {
@@ -89,51 +129,61 @@ impl Event {
         self
     }
 
+    /// With this id: of an event that was made before, or one that follows from what it says.
     pub fn id(mut self, id: Uuid) -> Self {
         self.id = id;
         self
     }
 
+    /// With this unit of order in place of the aggregate's id.
     pub fn partition_key(mut self, key: impl Into<String>) -> Self {
         self.partition_key = Some(key.into());
         self
     }
 
+    /// With the aggregate's version after the change.
     pub fn aggregate_version(mut self, version: i64) -> Self {
         self.aggregate_version = Some(version);
         self
     }
 
+    /// With this version of the payload's schema.
     pub fn schema_version(mut self, version: i32) -> Self {
         self.schema_version = version;
         self
     }
 
+    /// To this stream, whatever the routes say.
     pub fn stream(mut self, stream: impl Into<String>) -> Self {
         self.stream = Some(stream.into());
         self
     }
 
+    /// With this header; of two with one name the later counts.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
+    /// With this project's id.
     pub fn project_id(mut self, project_id: impl Into<String>) -> Self {
         self.project_id = Some(project_id.into());
         self
     }
 
+    /// With this user's id.
     pub fn user_id(mut self, user_id: impl Into<String>) -> Self {
         self.user_id = Some(user_id.into());
         self
     }
 
+    /// Not delivered before this time.
     pub fn available_at(mut self, at: Timestamp) -> Self {
         self.available_at = Some(at);
         self
     }
 
+    /// With its own retry policy.
     pub fn retry(mut self, retry: RetryOverrides) -> Self {
         self.retry = retry;
         self
@@ -144,19 +194,19 @@ impl Event {
     /// first event of a process is what the others are correlated by. In a consumer's handler the cause is the event that was
     /// received.
     pub fn follows(mut self, cause: &Event) -> Self {
-        if self.header_text("traceparent").is_none() {
-            for name in ["traceparent", "tracestate"] {
+        if self.header_text(wire::TRACEPARENT).is_none() {
+            for name in [wire::TRACEPARENT, wire::TRACESTATE] {
                 if let Some(text) = cause.header_text(name) {
                     self.headers.insert(name.to_owned(), text.to_owned());
                 }
             }
         }
-        if self.header_text("correlation-id").is_none() {
-            let correlation = cause.header_text("correlation-id");
+        if self.header_text(wire::CORRELATION_ID).is_none() {
+            let correlation = cause.header_text(wire::CORRELATION_ID);
             let correlation = correlation.map_or_else(|| cause.id.to_string(), str::to_owned);
-            self.headers.insert("correlation-id".to_owned(), correlation);
+            self.headers.insert(wire::CORRELATION_ID.to_owned(), correlation);
         }
-        self.header("causation-id", cause.id.to_string())
+        self.header(wire::CAUSATION_ID, cause.id.to_string())
     }
 
     /// A header's text; names don't differ by their case.

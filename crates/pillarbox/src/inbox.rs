@@ -90,33 +90,46 @@ static DEFAULT: LazyLock<Inbox> = LazyLock::new(Inbox::default);
 
 /// Whether an event is new to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Seen {
     /// It is, and now it is remembered, if the transaction commits. Apply it.
     First,
     /// It was processed before. Do nothing.
     Before,
     /// Its entity's version `last`, the same or a newer one, was processed before. Do nothing. It is remembered.
-    Stale { last: i64 },
+    Stale {
+        /// The newest version that was processed.
+        last: i64,
+    },
 }
 
+/// Why the inbox could not be asked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InboxError {
+    /// The inbox's tables are not there.
     #[error("there is no table {table}: run `pillarbox migrate --inbox` on this database first")]
     NotMigrated {
+        /// The missing table's name, as configured.
         table: String,
+        /// What the database said, where it said something.
         #[source]
         source: Option<DatabaseError>,
     },
+    /// A name is empty or too long.
     #[error("{what} has {bytes} bytes; 1 to {max} are allowed")]
     Length {
+        /// What.
         what: &'static str,
+        /// How many bytes it has.
         bytes: usize,
+        /// How many are allowed.
         max: usize,
     },
     /// Nothing was written: a memory outside the transaction of the effect could outlive it.
     #[error("the session has no open transaction: call `start_transaction` on it first")]
     NoTransaction,
+    /// MongoDB: neither the address nor the inbox names a database.
     #[error(
         "nothing says in which database the inbox is: name it in the address (`mongodb://host/shop`) or with `Inbox::in_database`"
     )]
@@ -126,6 +139,7 @@ pub enum InboxError {
         "a statement failed in this transaction and was passed over, so it can't be committed: return its error, or run what may fail in a savepoint (`tx.begin()`)"
     )]
     Aborted,
+    /// The database's own error: see [`DatabaseError`].
     #[error("the database refused to look into the inbox")]
     Database(#[source] DatabaseError),
 }
@@ -165,9 +179,12 @@ pub trait Remember: crate::Transaction + sealed::Remember {}
 
 /// A database with an inbox in it: `sqlx::PgPool`, `sqlx::SqlitePool`, `mongodb::Database`.
 pub trait Database: Attempts + Clone + Send + Sync + 'static {
+    /// An open transaction of it.
     type Transaction: Remember + 'static;
 
+    /// Begins a transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, InboxError>> + Send;
+    /// Commits it, and says so if the database rolled it back instead.
     fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), InboxError>> + Send;
 
     /// Makes the inbox's tables where they are not there.

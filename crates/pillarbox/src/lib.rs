@@ -21,6 +21,8 @@
 //! [`table`] where it lies. On the other side [`inbox`] remembers what was processed, and `consume` (with the features `nats` and
 //! `kafka`) hands events to a handler, once, in order per key. An application's own unit tests need no database: `testing`.
 
+#![warn(missing_docs)]
+
 pub mod check;
 #[cfg(all(
     feature = "consume",
@@ -46,6 +48,7 @@ pub mod testing;
 #[cfg(feature = "trace")]
 pub mod trace;
 mod transaction;
+pub mod wire;
 
 pub use check::{CheckError, Limits};
 pub use enqueue::{EnqueueError, Enqueued, Outbox};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// How the outbox stands for one class of topics.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Pressure {
     /// The class's name in the relay's configuration.
     pub class: String,
@@ -32,8 +33,11 @@ pub struct Pressure {
 /// How much may wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limit {
+    /// Above this, `enqueue` waits a little.
     pub soft: Option<u64>,
+    /// From this on, `enqueue` refuses.
     pub hard: Option<u64>,
+    /// The longest that `enqueue` waits.
     pub max_delay: Duration,
 }
 

@@ -52,6 +52,7 @@ pub struct RecordedTransaction {
 }
 
 impl Recorded {
+    /// Begins a transaction.
     pub fn begin(&self) -> RecordedTransaction {
         RecordedTransaction {
             recorded: self.clone(),
@@ -93,6 +94,7 @@ impl Recorded {
 }
 
 impl RecordedTransaction {
+    /// What was written counts from now on.
     pub fn commit(mut self) {
         let events = std::mem::take(&mut self.events);
         let committed = &mut self.recorded.state().committed;

@@ -13,11 +13,8 @@ use opentelemetry::{
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
+pub use crate::wire::{TRACEPARENT, TRACESTATE};
 use crate::{check::Limits, event::Event};
-
-/// Headers of the trace context.
-pub const TRACEPARENT: &str = "traceparent";
-pub const TRACESTATE: &str = "tracestate";
 
 /// What is current, when a subscriber with OpenTelemetry is.
 struct Current {

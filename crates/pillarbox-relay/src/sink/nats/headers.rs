@@ -6,21 +6,22 @@
 
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
+use pillarbox::wire;
 
 use crate::{
-    envelope::{self, Binding, Envelope, names},
+    envelope::{self, Binding, Envelope},
     sink::{Outgoing, SinkError, SinkErrorKind},
 };
 
-const EVENT_TYPE: HeaderName = HeaderName::from_static(names::EVENT_TYPE);
-const SCHEMA_VERSION: HeaderName = HeaderName::from_static(names::SCHEMA_VERSION);
-const AGGREGATE_TYPE: HeaderName = HeaderName::from_static(names::AGGREGATE_TYPE);
-const AGGREGATE_ID: HeaderName = HeaderName::from_static(names::AGGREGATE_ID);
-const AGGREGATE_VERSION: HeaderName = HeaderName::from_static(names::AGGREGATE_VERSION);
-const KEY: HeaderName = HeaderName::from_static(names::KEY);
-const CREATED_AT: HeaderName = HeaderName::from_static(names::CREATED_AT);
-const PROJECT_ID: HeaderName = HeaderName::from_static(names::PROJECT_ID);
-const USER_ID: HeaderName = HeaderName::from_static(names::USER_ID);
+const EVENT_TYPE: HeaderName = HeaderName::from_static(wire::EVENT_TYPE);
+const SCHEMA_VERSION: HeaderName = HeaderName::from_static(wire::SCHEMA_VERSION);
+const AGGREGATE_TYPE: HeaderName = HeaderName::from_static(wire::AGGREGATE_TYPE);
+const AGGREGATE_ID: HeaderName = HeaderName::from_static(wire::AGGREGATE_ID);
+const AGGREGATE_VERSION: HeaderName = HeaderName::from_static(wire::AGGREGATE_VERSION);
+const KEY: HeaderName = HeaderName::from_static(wire::KEY);
+const CREATED_AT: HeaderName = HeaderName::from_static(wire::CREATED_AT);
+const PROJECT_ID: HeaderName = HeaderName::from_static(wire::PROJECT_ID);
+const USER_ID: HeaderName = HeaderName::from_static(wire::USER_ID);
 
 /// The NATS binding of CloudEvents.
 const CLOUDEVENTS: Binding = Binding {
@@ -28,7 +29,7 @@ const CLOUDEVENTS: Binding = Binding {
     escapes: true,
 };
 
-const RESERVED: [&str; 2] = ["nats-", "pillarbox-"];
+const RESERVED: [&str; 2] = [wire::NATS_PREFIX, wire::PREFIX];
 
 /// The headers and the body that an event is published with.
 pub(super) fn wrapped(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkError> {
@@ -94,11 +95,7 @@ fn free_name(name: &str) -> Result<HeaderName, SinkError> {
     if name.is_empty() || name.bytes().any(|b| !b.is_ascii_graphic() || b == b':') {
         return Err(invalid());
     }
-    let reserved = |prefix: &&str| {
-        name.get(..prefix.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
-    if RESERVED.iter().any(reserved) {
+    if RESERVED.iter().any(|prefix| wire::starts_with(name, prefix)) {
         return format!("X-{name}").parse().map_err(|_| invalid());
     }
     name.parse().map_err(|_| invalid())

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::Timestamp as Time;
 use mongodb::bson::{Bson, DateTime, RawBsonRef, RawDocument, Timestamp};
-use pillarbox::{Event, Limits, RetryOverrides};
+use pillarbox::{Event, Limits};
 use uuid::Uuid;
 
 use super::json;
@@ -63,10 +63,7 @@ pub(super) fn event(document: &RawDocument, limit: PageLimit) -> Result<StoredEv
 }
 
 fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     if let Ok(bytes) = fields.0.get_i32(TOO_LARGE) {
         return Err(format!(
             "the document has {bytes} bytes, more than an event can have"
@@ -94,15 +91,13 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
     event.project_id = fields.optional_text("project_id")?;
     event.user_id = fields.optional_text("user_id")?;
     event.available_at = fields.available_at()?;
-    event.retry = RetryOverrides {
-        max_attempts: fields
-            .number("max_retries")?
-            .map(|n| narrow("max_retries", n))
-            .transpose()?,
-        base_delay_ms: fields.number("base_delay_ms")?,
-        max_delay_ms: fields.number("max_delay_ms")?,
-        backoff_multiplier: fields.float("backoff_multiplier")?,
-    };
+    event.retry.max_attempts = fields
+        .number("max_retries")?
+        .map(|n| narrow("max_retries", n))
+        .transpose()?;
+    event.retry.base_delay_ms = fields.number("base_delay_ms")?;
+    event.retry.max_delay_ms = fields.number("max_delay_ms")?;
+    event.retry.backoff_multiplier = fields.float("backoff_multiplier")?;
     limits
         .check(&event, created_at)
         .map_err(|problem| problem.to_string())?;

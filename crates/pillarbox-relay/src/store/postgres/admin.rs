@@ -57,10 +57,7 @@ impl Admin for PostgresStore {
 
     async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
         let latest = statement(self.connection.tables(), include_str!("admin_recent.sql"));
-        let limits = Limits {
-            payload_bytes_max: RECENT_PAYLOAD_BYTES_MAX,
-            ..Limits::default()
-        };
+        let limits = Limits::default().payload_bytes_max(RECENT_PAYLOAD_BYTES_MAX);
         let (count, bytes) = (count as i64, RECENT_PAYLOAD_BYTES_MAX as i32);
         let rows = self.connection.rows(&latest, arguments!(count, bytes)?).await?;
         let mut recent = Vec::with_capacity(rows.len());

@@ -71,10 +71,7 @@ impl Statements {
 }
 
 fn read(rows: &[PgRow], limit: PageLimit) -> Result<Due, sqlx::Error> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     let mut due = Due::default();
     let (mut taken, mut waiting) = (0, 0);
     for row in rows {

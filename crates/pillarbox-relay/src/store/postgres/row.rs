@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use pillarbox::{Event, Limits, RetryOverrides};
+use pillarbox::{Event, Limits};
 use sqlx::{Row, ValueRef, postgres::PgRow};
 use uuid::Uuid;
 
@@ -107,12 +107,10 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
     event.project_id = columns.text(14)?;
     event.user_id = columns.text(15)?;
     event.available_at = columns.timestamp(17);
-    event.retry = RetryOverrides {
-        max_attempts: columns.integer::<4>(19).map(narrow),
-        base_delay_ms: columns.integer::<8>(20),
-        max_delay_ms: columns.integer::<8>(21),
-        backoff_multiplier: columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64)),
-    };
+    event.retry.max_attempts = columns.integer::<4>(19).map(narrow);
+    event.retry.base_delay_ms = columns.integer::<8>(20);
+    event.retry.max_delay_ms = columns.integer::<8>(21);
+    event.retry.backoff_multiplier = columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64));
     let created_at = columns.timestamp(16).unwrap_or(Timestamp::UNIX_EPOCH);
     limits
         .check(&event, created_at)

@@ -1,7 +1,7 @@
 //! From a row to an event, or to the reason why it is none.
 
 use jiff::Timestamp;
-use pillarbox::{Event, Limits, RetryOverrides};
+use pillarbox::{Event, Limits};
 use sqlx::{Row, sqlite::SqliteRow};
 use uuid::Uuid;
 
@@ -37,10 +37,7 @@ pub(super) fn event(
 }
 
 fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     // A number stands where a text was too large to be fetched: the size.
     let size = |column| {
         row.try_get::<i64, _>(column)
@@ -65,12 +62,10 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
     event.available_at = get::<Option<i64>>(row, 14, "available_at")?
         .map(|at| time(at, "available_at"))
         .transpose()?;
-    event.retry = RetryOverrides {
-        max_attempts: get(row, 16, "max_attempts")?,
-        base_delay_ms: get(row, 17, "base_delay_ms")?,
-        max_delay_ms: get(row, 18, "max_delay_ms")?,
-        backoff_multiplier: get(row, 19, "backoff_multiplier")?,
-    };
+    event.retry.max_attempts = get(row, 16, "max_attempts")?;
+    event.retry.base_delay_ms = get(row, 17, "base_delay_ms")?;
+    event.retry.max_delay_ms = get(row, 18, "max_delay_ms")?;
+    event.retry.backoff_multiplier = get(row, 19, "backoff_multiplier")?;
     limits
         .check(&event, created_at)
         .map_err(|problem| problem.to_string())?;

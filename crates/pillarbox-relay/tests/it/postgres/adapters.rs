@@ -36,12 +36,13 @@ fn odd_events() -> Vec<Event> {
         .project_id("p")
         .user_id("u")
         .available_at(due)
-        .retry(RetryOverrides {
-            max_attempts: Some(7),
-            base_delay_ms: Some(10),
-            max_delay_ms: Some(1_000),
-            backoff_multiplier: Some(1.5),
-        });
+        .retry(
+            RetryOverrides::default()
+                .max_attempts(7)
+                .base_delay_ms(10)
+                .max_delay_ms(1_000)
+                .backoff_multiplier(1.5),
+        );
     vec![full, Event::to("t").event_type("X").aggregate("a", "1")]
 }
 

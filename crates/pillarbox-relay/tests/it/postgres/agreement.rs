@@ -62,12 +62,10 @@ fn event(fuzz: &mut Fuzz) -> Event {
             fuzz.one_in(2)
                 .then(|| if fuzz.one_in(4) { fuzz.integer() } else { usual })
         };
-        event.retry = RetryOverrides {
-            base_delay_ms: odd(50),
-            max_delay_ms: odd(60),
-            max_attempts: odd(5).and_then(|n| i32::try_from(n).ok()),
-            backoff_multiplier: odd(2).map(|n| n.clamp(-1_000, 1_000) as f64 / 4.0),
-        };
+        event.retry.base_delay_ms = odd(50);
+        event.retry.max_delay_ms = odd(60);
+        event.retry.max_attempts = odd(5).and_then(|n| i32::try_from(n).ok());
+        event.retry.backoff_multiplier = odd(2).map(|n| n.clamp(-1_000, 1_000) as f64 / 4.0);
     }
     event.payload(payload(fuzz))
 }
@@ -262,40 +260,14 @@ async fn the_function_draws_each_limit_where_the_library_does() {
         good().available_at(at(365 * 86_400 - 60)),
         good().available_at(at(366 * 86_400 + 60)),
         good().available_at(Timestamp::MIN),
-        retry(RetryOverrides {
-            max_attempts: Some(1000),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            max_attempts: Some(1001),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            base_delay_ms: Some(5),
-            max_delay_ms: Some(5),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            base_delay_ms: Some(6),
-            max_delay_ms: Some(5),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(10.0),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(10.5),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(f64::NAN),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(f64::INFINITY),
-            ..Default::default()
-        }),
+        retry(RetryOverrides::default().max_attempts(1000)),
+        retry(RetryOverrides::default().max_attempts(1001)),
+        retry(RetryOverrides::default().base_delay_ms(5).max_delay_ms(5)),
+        retry(RetryOverrides::default().base_delay_ms(6).max_delay_ms(5)),
+        retry(RetryOverrides::default().backoff_multiplier(10.0)),
+        retry(RetryOverrides::default().backoff_multiplier(10.5)),
+        retry(RetryOverrides::default().backoff_multiplier(f64::NAN)),
+        retry(RetryOverrides::default().backoff_multiplier(f64::INFINITY)),
         (0..64).fold(good(), |event, n| event.header(format!("h{n}"), "x")),
         (0..65).fold(good(), |event, n| event.header(format!("h{n}"), "x")),
         good().header("h", "x".repeat(16_383)),

@@ -33,12 +33,13 @@ pub async fn every_field_survives_the_round_trip(harness: Arc<dyn StoreHarness>)
         .project_id("p-1")
         .user_id("user, 7")
         .available_at(soon)
-        .retry(RetryOverrides {
-            max_attempts: Some(1000),
-            base_delay_ms: Some(1),
-            max_delay_ms: Some(86_400_000),
-            backoff_multiplier: Some(1.7),
-        });
+        .retry(
+            RetryOverrides::default()
+                .max_attempts(1000)
+                .base_delay_ms(1)
+                .max_delay_ms(86_400_000)
+                .backoff_multiplier(1.7),
+        );
     let bare = Event::to("t")
         .event_type("T")
         .aggregate("a", "1")
@@ -121,10 +122,7 @@ pub async fn the_same_id_in_one_batch_is_written_once(harness: Arc<dyn StoreHarn
 
 pub async fn a_refused_event_leaves_the_transaction_usable(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
-    let limits = Limits {
-        payload_bytes_max: 100,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(100);
     let good = event("a");
     let mut tx = scene.harness.begin().await;
     let bad = [
