@@ -107,6 +107,7 @@ fn read(rows: &[PgRow], limit: PageLimit) -> Result<Due, sqlx::Error> {
     if taken < waiting {
         due.next = Some(Duration::ZERO);
     }
+    due.group_by_key();
     Ok(due)
 }
 

@@ -48,6 +48,7 @@ pub(super) async fn due(
     } else {
         next_due(at, now, &lanes).await?
     };
+    due.group_by_key();
     Ok(due)
 }
 
