@@ -6,7 +6,6 @@ pub mod error;
 mod headers;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 mod limits;
-pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
 #[cfg(feature = "postgres")]

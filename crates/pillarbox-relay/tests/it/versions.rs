@@ -9,8 +9,9 @@ use pillarbox_relay::{
     connect::{self, DatabaseOptions},
     route::AfterDeath,
     settlement::{Dead, DeadReason, Failed, FailedTry, Parked},
-    store::{Admin, PageLimit, memory::MemoryStore, postgres::PLANS},
+    store::{Admin, PageLimit, postgres::PLANS},
 };
+use pillarbox_testkit::memory::MemoryStore;
 use pillarbox_testkit::servers;
 use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 use uuid::Uuid;
