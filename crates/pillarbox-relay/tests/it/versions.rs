@@ -129,7 +129,7 @@ async fn versions_in_sqlite_go_by_their_index() {
     let url = format!("sqlite:{}", folder.path().join("x.db").display());
     what_was_let_through_counts_and_nothing_else(open(&url).await).await;
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let sql = Tables::default().render(include_str!("../../src/store/sqlite/versions_latest.sql"));
+    let sql = Tables::default().render(include_str!("../../src/store/sqlite/sql/versions/latest.sql"));
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!("explain query plan {sql}")))
         .bind("[]")
         .fetch_all(&mut connection)
@@ -179,7 +179,7 @@ async fn versions_in_postgres_go_by_their_index() {
     what_was_let_through_counts_and_nothing_else(open(&url).await).await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     sqlx::raw_sql(PLANS).execute(&mut connection).await.unwrap();
-    let sql = Tables::default().render(include_str!("../../src/store/postgres/versions_latest.sql"));
+    let sql = Tables::default().render(include_str!("../../src/store/postgres/sql/versions/latest.sql"));
     let sql = format!("prepare p as {sql}; explain execute p('{{order}}', '{{a}}')");
     let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
         .fetch_all(&mut connection)
