@@ -9,6 +9,7 @@ pub mod contract;
 pub mod fuzz;
 pub mod kafka;
 pub mod ledger;
+pub mod memory;
 pub mod nats_py;
 pub mod proxy;
 pub mod schema_registry_stub;

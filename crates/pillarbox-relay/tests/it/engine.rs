@@ -8,8 +8,8 @@ use pillarbox_relay::{
     engine::SinkState,
     engine::{Engine, EngineHandle, Options},
     route::Routes,
-    store::memory::{MemoryStore, Status},
 };
+use pillarbox_testkit::memory::{MemoryStore, Status};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;

@@ -22,9 +22,9 @@ use pillarbox_relay::{
     store::{
         Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
         StoreError,
-        memory::{MemoryStore, Status},
     },
 };
+use pillarbox_testkit::memory::{MemoryStore, Status};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;

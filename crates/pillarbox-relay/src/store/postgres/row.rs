@@ -16,16 +16,16 @@ use crate::{
 /// can be believed.
 pub fn complete(sql: &str) -> String {
     let mut sql = sql
-        .replace("{sizes}", include_str!("row_sizes.sql"))
-        .replace("{lowest_mark}", include_str!("lowest_mark.sql"));
+        .replace("{sizes}", include_str!("sql/row/sizes.sql"))
+        .replace("{lowest_mark}", include_str!("sql/lanes/lowest_mark.sql"));
     for number in 1..=9 {
         let columns = format!("{{columns ${number}}}");
         let fetched = format!("{{fetched z ${number}}}");
         let payload_max = format!("${number}");
         let fill = |text: &str| text.replace("{payload_max}", &payload_max).replace("{of}", "z");
         sql = sql
-            .replace(&columns, &fill(include_str!("row_columns.sql")))
-            .replace(&fetched, &fill(include_str!("row_fetched.sql")));
+            .replace(&columns, &fill(include_str!("sql/row/columns.sql")))
+            .replace(&fetched, &fill(include_str!("sql/row/fetched.sql")));
     }
     sql.replace("{headers_max}", &limits::headers_fetched_max().to_string())
         .replace("{names_max}", &limits::names_fetched_max().to_string())
@@ -60,7 +60,7 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
         })
 }
 
-/// The size of the payload, which may not have been fetched; of the whole event where the statement is `discover_small.sql`.
+/// The size of the payload, which may not have been fetched; of the whole event where the statement is `discover/small.sql`.
 pub(super) fn size(row: &PgRow, first: usize) -> usize {
     Columns { row, first }.size(12)
 }

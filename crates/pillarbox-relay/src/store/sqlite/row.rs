@@ -10,17 +10,17 @@ use crate::{
     store::{PageLimit, headers, limits},
 };
 
-/// Where `page.sql` and `due.sql` tell how many rows there were before the limit on bytes.
+/// Where `discover/page.sql` and `park/due.sql` tell how many rows there were before the limit on bytes.
 pub(super) const CANDIDATES: usize = 23;
-/// Where `due.sql` tells whether the event was delayed.
+/// Where `park/due.sql` tells whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
-/// Where `due.sql` tells whether more keys are due, and then the place of this row's key.
+/// Where `park/due.sql` tells whether more keys are due, and then the place of this row's key.
 pub(super) const MORE: usize = 25;
 
-/// Where `recent.sql` tells the status.
+/// Where `admin/recent.sql` tells the status.
 pub(super) const STATUS: usize = 23;
 
-/// Reads the columns as `page.sql` and `due.sql` list them. The outer error is the database's; the inner one the row's.
+/// Reads the columns as `discover/page.sql` and `park/due.sql` list them. The outer error is the database's; the inner one the row's.
 pub(super) fn event(
     row: &SqliteRow,
     limit: PageLimit,

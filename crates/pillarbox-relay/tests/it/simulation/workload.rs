@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pillarbox::Event;
-use pillarbox_relay::store::memory::MemoryStore;
+use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::Mutex;
 use uuid::Uuid;

@@ -11,8 +11,8 @@ use pillarbox::{Event, Limits, lane::LANES, lane::lane_of};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::super::{Census, HeldLane, Page, PageLimit, RelayId, Trouble};
-use crate::{
+use pillarbox_relay::store::{Census, HeldLane, Page, PageLimit, RelayId, Trouble};
+use pillarbox_relay::{
     event::{Lane, Seq, StoredEvent, Unreadable},
     settlement::DeadReason,
 };
