@@ -7,7 +7,7 @@
 mod cloudevents;
 mod debezium;
 pub(crate) mod line;
-mod raw;
+pub(crate) mod raw;
 mod whole;
 
 use std::{borrow::Cow, sync::Arc};

@@ -9,19 +9,9 @@ use bytes::Bytes;
 use pillarbox::wire;
 
 use crate::{
-    envelope::{self, Binding, Envelope},
+    envelope::{self, Binding, Envelope, raw},
     sink::{Outgoing, SinkError, SinkErrorKind},
 };
-
-const EVENT_TYPE: HeaderName = HeaderName::from_static(wire::EVENT_TYPE);
-const SCHEMA_VERSION: HeaderName = HeaderName::from_static(wire::SCHEMA_VERSION);
-const AGGREGATE_TYPE: HeaderName = HeaderName::from_static(wire::AGGREGATE_TYPE);
-const AGGREGATE_ID: HeaderName = HeaderName::from_static(wire::AGGREGATE_ID);
-const AGGREGATE_VERSION: HeaderName = HeaderName::from_static(wire::AGGREGATE_VERSION);
-const KEY: HeaderName = HeaderName::from_static(wire::KEY);
-const CREATED_AT: HeaderName = HeaderName::from_static(wire::CREATED_AT);
-const PROJECT_ID: HeaderName = HeaderName::from_static(wire::PROJECT_ID);
-const USER_ID: HeaderName = HeaderName::from_static(wire::USER_ID);
 
 /// The NATS binding of CloudEvents.
 const CLOUDEVENTS: Binding = Binding {
@@ -65,21 +55,10 @@ pub fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
         map.insert(free_name(name)?, value(name, text)?);
     }
     command(&mut map, outgoing)?;
-    map.insert(EVENT_TYPE, value("event_type", &event.event_type)?);
-    map.insert(SCHEMA_VERSION, HeaderValue::from(event.schema_version));
-    map.insert(AGGREGATE_TYPE, value("aggregate_type", &event.aggregate_type)?);
-    map.insert(AGGREGATE_ID, value("aggregate_id", &event.aggregate_id)?);
-    if let Some(version) = event.aggregate_version {
-        map.insert(AGGREGATE_VERSION, HeaderValue::from(version));
-    }
-    map.insert(KEY, value("partition_key", event.key())?);
-    map.insert(CREATED_AT, stored.created_at.to_string());
-    if let Some(project) = event.project_id.as_deref() {
-        map.insert(PROJECT_ID, value("project_id", project)?);
-    }
-    if let Some(user) = event.user_id.as_deref() {
-        map.insert(USER_ID, value("user_id", user)?);
-    }
+    raw::fields(stored, |name, text| {
+        map.insert(HeaderName::from_static(name), value(name, &text)?);
+        Ok(())
+    })?;
     Ok(map)
 }
 
