@@ -16,4 +16,5 @@ pub mod schema_registry_stub;
 pub mod servers;
 pub mod storm;
 pub mod torture;
+pub mod wait;
 pub mod webhooks;
