@@ -22,7 +22,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .execute(&mut *tx)
         .await?;
     let id = order.last_insert_rowid().to_string();
-    let event = Event::new("shop.order", "OrderPlaced", "order", &id).payload(r#"{"total":4200}"#);
+    let event = Event::to("shop.order")
+        .event_type("OrderPlaced")
+        .aggregate("order", &id)
+        .payload(r#"{"total":4200}"#);
     Outbox::default().enqueue(&mut tx, &event).await?;
     tx.commit().await?;
 

@@ -126,11 +126,12 @@ impl Catalog {
 
 /// As much of an event as routes and schemas ask for.
 fn event(kind: &Kind) -> Event {
-    let event = Event::new(&kind.topic, &kind.event_type, &kind.aggregate_type, "-");
-    Event {
-        stream: kind.stream.clone(),
-        ..event.schema_version(kind.schema_version)
-    }
+    let mut event = Event::to(&kind.topic)
+        .event_type(&kind.event_type)
+        .aggregate(&kind.aggregate_type, "-")
+        .schema_version(kind.schema_version);
+    event.stream.clone_from(&kind.stream);
+    event
 }
 
 /// At least a second: of a moment nobody can tell a rate.

@@ -1,8 +1,24 @@
-//! Moves events along: discover, check, publish, settle, as a pipeline with bounded windows.
-
+//! Moves events along: discover, examine, publish, settle, as a pipeline with bounded windows.
 //!
-//! [`life`](self) waits for the store and holds lanes; a *tenure* is the work on one set of lanes; in it the *window* says which event
-//! may go out; *discover* fills it with what *examine* has looked at, *publish* empties it, and what became of the events is settled in batches.
+//! Read it in the order in which an event passes:
+//!
+//! 1. `life`: the relay waits for the store and leases lanes (`lanes`). A `tenure` is the work on one set of lanes.
+//! 2. `discover` reads committed events; `sweep` looks for events that it missed.
+//! 3. `examine` checks them against schemas and rules.
+//! 4. `window` holds what was read and decides which event may go out: one key after the other, each in order.
+//! 5. `publish` gives batches to the sinks and judges the answers; `health` and `destinations` know what is paused.
+//! 6. `tenure/settle` writes the results to the store; failing events wait in the side table (`tenure/due`).
+//!
+//! `watch` notices when nothing moves any more; `progress` counts.
+//!
+//! Four types say what became of an event, each at its own place:
+//!
+//! | type | says | made by |
+//! | --- | --- | --- |
+//! | [`Outcome`](crate::sink::Outcome) | what the sink answered | the sink |
+//! | [`Verdict`](crate::verdict::Verdict) | what an error means: retry, reject, pause, stop | `verdict.rs` |
+//! | `Resolution` | what the window does with the event: done, retry, dead, return it | `publish.rs` |
+//! | [`Settlement`](crate::Settlement) | what the store writes for a batch of events | the window |
 
 mod destinations;
 mod discover;

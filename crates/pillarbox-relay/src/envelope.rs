@@ -7,8 +7,7 @@
 mod cloudevents;
 mod debezium;
 pub(crate) mod line;
-pub(crate) mod names;
-mod raw;
+pub(crate) mod raw;
 mod whole;
 
 use std::{borrow::Cow, sync::Arc};
@@ -89,11 +88,6 @@ fn own_headers<'a>(
         };
         (name, Cow::Borrowed(text.as_str()))
     })
-}
-
-fn starts_with(name: &str, prefix: &str) -> bool {
-    name.get(..prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 fn not_json(error: &serde_json::Error) -> SinkError {

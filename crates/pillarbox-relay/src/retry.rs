@@ -64,12 +64,10 @@ mod tests {
 
     #[test]
     fn an_event_overrides_the_policy() {
-        let own = RetryOverrides {
-            base_delay_ms: Some(10),
-            max_delay_ms: Some(50),
-            backoff_multiplier: Some(3.0),
-            ..Default::default()
-        };
+        let own = RetryOverrides::default()
+            .base_delay_ms(10)
+            .max_delay_ms(50)
+            .backoff_multiplier(3.0);
         let ms = |n| RetryPolicy::default().delay(n, &own, 0.5).as_millis();
         assert_eq!([1, 2, 3].map(ms), [10, 30, 50]);
     }

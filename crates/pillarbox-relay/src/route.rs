@@ -188,7 +188,7 @@ mod tests {
             after_death: AfterDeath::Skip,
         };
         let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);
-        let event = Event::new("a.b", "X", "x", "1");
+        let event = Event::to("a.b").event_type("X").aggregate("x", "1");
         assert_eq!(routes.destination(&event).unwrap().stream.as_deref(), Some("A"));
         assert_eq!(
             routes
@@ -198,6 +198,9 @@ mod tests {
                 .as_deref(),
             Some("OWN")
         );
-        assert_eq!(routes.destination(&Event::new("z", "X", "x", "1")), None);
+        assert_eq!(
+            routes.destination(&Event::to("z").event_type("X").aggregate("x", "1")),
+            None
+        );
     }
 }

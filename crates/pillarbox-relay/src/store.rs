@@ -6,7 +6,6 @@ pub mod error;
 mod headers;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 mod limits;
-pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
 #[cfg(feature = "postgres")]
@@ -15,6 +14,8 @@ pub mod postgres;
 pub mod sqlite;
 pub mod trouble;
 
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -89,6 +90,25 @@ pub struct Due {
     pub next: Option<Duration>,
     /// More are due behind this place. `None`: these were the last.
     pub more_after: Option<DuePlace>,
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+impl Due {
+    /// Puts the events of each key together, in the order of their seq, where the first of them stood. Stores find them by
+    /// their due times, and a key's delayed events have other due times than its failing one.
+    fn group_by_key(&mut self) {
+        let mut places: HashMap<(Lane, &str), usize> = HashMap::new();
+        let mut order: Vec<(usize, Seq)> = Vec::with_capacity(self.events.len());
+        for (place, due) in self.events.iter().enumerate() {
+            let key = (due.event.lane, due.event.event.key());
+            order.push((*places.entry(key).or_insert(place), due.event.seq));
+        }
+        if !order.is_sorted() {
+            let mut events: Vec<_> = order.into_iter().zip(self.events.drain(..)).collect();
+            events.sort_by_key(|(place, _)| *place);
+            self.events.extend(events.into_iter().map(|(_, due)| due));
+        }
+    }
 }
 
 /// A place in the order in which due events are returned.

@@ -11,12 +11,16 @@ use thiserror::Error;
 use crate::event::{Event, RetryOverrides};
 
 /// How large an event may be. Everything from outside has a limit.
+///
+/// `Limits::default().payload_bytes_max(10_000)` changes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// The payload's size in bytes: 1 MiB unless configured.
     pub payload_bytes_max: usize,
     /// Topic, stream, key, types and ids, each, in bytes.
     pub name_bytes_max: usize,
+    /// How many headers it may have.
     pub headers_max: usize,
     /// Names and values of all headers together.
     pub headers_bytes_max: usize,
@@ -36,18 +40,37 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// With another limit for the payload's size in bytes.
+    pub fn payload_bytes_max(mut self, bytes: usize) -> Self {
+        self.payload_bytes_max = bytes;
+        self
+    }
+}
+
 /// A part of an event, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Field {
+    /// The topic.
     Topic,
+    /// The stream.
     Stream,
+    /// The event's type.
     EventType,
+    /// The aggregate's type.
     AggregateType,
+    /// The aggregate's id.
     AggregateId,
+    /// The partition key.
     PartitionKey,
+    /// The project's id.
     ProjectId,
+    /// The user's id.
     UserId,
+    /// The name of a header.
     HeaderName,
+    /// The value of a header.
     HeaderValue,
 }
 
@@ -55,38 +78,101 @@ pub enum Field {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum CheckError {
+    /// The id is all zeros.
     #[error(
         "the id is all zeros, and of two events with one id the second counts as written: give each its own, or none"
     )]
     NilId,
+    /// A field that must not be empty is.
     #[error("{field} is empty")]
-    Empty { field: Field },
+    Empty {
+        /// Which field.
+        field: Field,
+    },
+    /// A field is too long.
     #[error("{field} has {bytes} bytes; {max} are allowed")]
-    TooLong { field: Field, bytes: usize, max: usize },
+    TooLong {
+        /// Which field.
+        field: Field,
+        /// How many bytes it has.
+        bytes: usize,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// A field has a control character.
     #[error("{field} contains {character:?}, which can't be stored or sent")]
-    Character { field: Field, character: char },
+    Character {
+        /// Which field.
+        field: Field,
+        /// The first such character.
+        character: char,
+    },
+    /// The payload is too large.
     #[error(
         "the payload has {bytes} bytes; {max} are allowed. Store the large part elsewhere and send a reference, or raise the limit"
     )]
-    PayloadTooLarge { bytes: usize, max: usize },
+    PayloadTooLarge {
+        /// How many bytes it has.
+        bytes: usize,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// The payload is not JSON.
     #[error("the payload is not JSON: {problem}")]
-    PayloadNotJson { problem: String },
+    PayloadNotJson {
+        /// What is wrong, without the payload.
+        problem: String,
+    },
+    /// The payload is nested too deeply.
     #[error("the payload is nested deeper than {max} levels")]
-    PayloadTooDeep { max: usize },
+    PayloadTooDeep {
+        /// How many are allowed.
+        max: usize,
+    },
+    /// The aggregate's version is negative.
     #[error("aggregate_version is {version}; it must not be negative")]
-    AggregateVersion { version: i64 },
+    AggregateVersion {
+        /// The version given.
+        version: i64,
+    },
+    /// The schema's version is below 1.
     #[error("schema_version is {version}; it must be 1 or more")]
-    SchemaVersion { version: i32 },
+    SchemaVersion {
+        /// The version given.
+        version: i32,
+    },
+    /// The event is due too far in the future.
     #[error("the event is due in {days} days; at most {max_days} are allowed")]
-    Delay { days: i64, max_days: i64 },
+    Delay {
+        /// How far, in days.
+        days: i64,
+        /// How far is allowed, in days.
+        max_days: i64,
+    },
+    /// There are too many headers.
     #[error("the event has {count} headers; {max} are allowed")]
-    TooManyHeaders { count: usize, max: usize },
+    TooManyHeaders {
+        /// How many there are.
+        count: usize,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// The headers are too large together.
     #[error("the headers have {bytes} bytes; {max} are allowed")]
-    HeadersTooLarge { bytes: usize, max: usize },
+    HeadersTooLarge {
+        /// How many bytes it has.
+        bytes: usize,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// A setting of `RetryOverrides` is out of range.
     #[error("{setting} is {value}; {allowed}")]
     Retry {
+        /// The name of the setting.
         setting: &'static str,
+        /// Its value.
         value: String,
+        /// What is allowed.
         allowed: &'static str,
     },
 }
@@ -277,7 +363,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn good() -> Event {
-        Event::new("shop.order.placed", "OrderPlaced", "order", "o-1").payload("{}")
+        Event::to("shop.order.placed")
+            .event_type("OrderPlaced")
+            .aggregate("order", "o-1")
+            .payload("{}")
     }
 
     fn refusal(event: Event) -> CheckError {
@@ -354,10 +443,7 @@ mod tests {
                 max_days: 365
             }
         );
-        let retry = RetryOverrides {
-            backoff_multiplier: Some(f64::NAN),
-            ..Default::default()
-        };
+        let retry = RetryOverrides::default().backoff_multiplier(f64::NAN);
         assert!(matches!(
             refusal(good().retry(retry)),
             CheckError::Retry {
@@ -375,8 +461,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_input_makes_the_check_panic(topic in ".*", key in ".*", payload in proptest::collection::vec(any::<u8>(), 0..64), version in any::<i64>()) {
-            let event = good().partition_key(key).payload(payload).aggregate_version(version);
-            let event = Event { topic, ..event };
+            let event = good().topic(topic).partition_key(key).payload(payload).aggregate_version(version);
             let _ = Limits::default().check(&event, Timestamp::UNIX_EPOCH);
         }
     }

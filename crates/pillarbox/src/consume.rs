@@ -7,8 +7,8 @@
 //!
 //! let client = async_nats::connect("nats://127.0.0.1:4222").await?;
 //! let orders = JetStream::new(async_nats::jetstream::new(client), "SHOP").subject("shop.order.>");
-//! let running = Consumer::new("billing", pool)
-//!     .run_fn(orders, |event, _context, tx| {
+//! let consumer = Consumer::new("billing", pool)
+//!     .start_fn(orders, |event, _context, tx| {
 //!         Box::pin(async move {
 //!             let order = event.aggregate_id.as_str();
 //!             sqlx::query("insert into invoices (order_id) values ($1)").bind(order).execute(&mut **tx).await?;
@@ -17,7 +17,7 @@
 //!     })
 //!     .await?;
 //! // … until the service ends:
-//! running.stop().await;
+//! consumer.stop().await?;
 //! # Ok(()) }
 //! ```
 //!
@@ -100,6 +100,7 @@ pub struct Options {
     pub inbox_retention: Option<Duration>,
     /// Pass over events whose aggregate version is not newer than the last one applied.
     pub newer_only: bool,
+    /// Where dead letters go: beside their topic.
     pub dead_letters: DeadLetters,
 }
 
@@ -122,24 +123,40 @@ impl Default for Options {
     }
 }
 
-/// Why a consumer could not start.
+/// Why a consumer could not start, or ended by itself.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConsumeError {
+    /// The inbox is not there, or the database refused.
     #[error(transparent)]
     Inbox(#[from] InboxError),
+    /// The group's name is not one that every broker takes.
     #[error("`{name}` can't be a group's name: use letters, digits, `-` and `_`, up to 200 of them")]
-    Group { name: String },
+    Group {
+        /// The name given.
+        name: String,
+    },
     /// The broker refused, or was not there.
-    #[error("{what}: {why}")]
-    Broker { what: String, why: String },
+    #[error("{what}: {source}")]
+    Broker {
+        /// What could not be done.
+        what: String,
+        /// Why: the error of the broker's client, or what is wrong with what it said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A defect of the consumer; a handler that panics only fails.
+    #[error("the consumer panicked: {0}")]
+    Panicked(String),
 }
 
 /// Where events come from.
 #[non_exhaustive]
 pub enum Broker {
+    /// A stream of JetStream.
     #[cfg(feature = "nats")]
     JetStream(Box<JetStream>),
+    /// Topics of Kafka.
     #[cfg(feature = "kafka")]
     Kafka(Kafka),
 }
@@ -190,23 +207,24 @@ impl<D: Database> Consumer<D> {
         self
     }
 
-    /// Starts, with a closure as the handler.
-    pub async fn run_fn<F>(&self, broker: impl Into<Broker>, handler: F) -> Result<Running, ConsumeError>
+    /// [`start`](Self::start) with a closure as the handler.
+    pub async fn start_fn<F>(&self, broker: impl Into<Broker>, handler: F) -> Result<Handle, ConsumeError>
     where
         F: for<'a> Fn(&'a Received, &'a Context, &'a mut D::Transaction) -> Handling<'a>
             + Send
             + Sync
             + 'static,
     {
-        self.run(broker, FromFn(handler)).await
+        self.start(broker, FromFn(handler)).await
     }
 
-    /// Starts. The inbox's tables and what is consumed have to be there.
-    pub async fn run<H: Handler<D>>(
+    /// Starts the consumer on the current tokio runtime and returns: it consumes in the background until the [`Handle`] is
+    /// stopped or dropped. The inbox's tables and what is consumed must exist; if they don't, nothing is started.
+    pub async fn start<H: Handler<D>>(
         &self,
         broker: impl Into<Broker>,
         handler: H,
-    ) -> Result<Running, ConsumeError> {
+    ) -> Result<Handle, ConsumeError> {
         self.check_group()?;
         let inbox = self.database.place(&self.inbox);
         self.database.check(&inbox).await?;
@@ -219,7 +237,7 @@ impl<D: Database> Consumer<D> {
                 return Err(error);
             }
         };
-        Ok(self.start(upkeep, source, handler))
+        Ok(self.spawn(upkeep, source, handler))
     }
 
     async fn open(&self, broker: Broker) -> Result<Source, ConsumeError> {
@@ -232,7 +250,7 @@ impl<D: Database> Consumer<D> {
         }
     }
 
-    fn start<H: Handler<D>>(&self, upkeep: Upkeep<D>, source: Source, handler: H) -> Running {
+    fn spawn<H: Handler<D>>(&self, upkeep: Upkeep<D>, source: Source, handler: H) -> Handle {
         let work = Work {
             group: self.group.clone(),
             member: upkeep.member,
@@ -244,13 +262,17 @@ impl<D: Database> Consumer<D> {
         };
         let (lag_sender, lag) = watch::channel(Lag::default());
         let (stop, stopped) = oneshot::channel();
-        let mut beside = JoinSet::new();
-        beside.spawn(upkeep.run());
-        Running {
-            engine: tokio::spawn(Engine::new(work, source, lag_sender).run(stopped)),
-            stop,
+        let engine = Engine::new(work, source, lag_sender);
+        let running = tokio::spawn(async move {
+            // It ends with the engine: afterwards nobody may say that the consumer is there.
+            let mut beside = JoinSet::new();
+            beside.spawn(upkeep.run());
+            engine.run(stopped).await
+        });
+        Handle {
+            running: Some(running),
+            stop: Some(stop),
             lag,
-            _beside: beside,
         }
     }
 
@@ -265,30 +287,61 @@ impl<D: Database> Consumer<D> {
     }
 }
 
-/// A consumer at work. Dropped, it stops too, but nobody waits for it.
-#[must_use = "it stops when this is dropped"]
-pub struct Running {
-    engine: JoinHandle<()>,
-    stop: oneshot::Sender<()>,
+/// A consumer at work. Dropping it asks the consumer to stop, and does not wait for that.
+#[must_use = "the consumer stops when this is dropped"]
+pub struct Handle {
+    /// `None`: its end was told.
+    running: Option<JoinHandle<Result<(), ConsumeError>>>,
+    /// Dropped, it asks the engine to stop.
+    stop: Option<oneshot::Sender<()>>,
     lag: watch::Receiver<Lag>,
-    _beside: JoinSet<()>,
 }
 
-impl Running {
+impl Handle {
     /// How far behind it is, as of half a second ago.
     pub fn lag(&self) -> Lag {
         self.lag.borrow().clone()
     }
 
-    /// The same, to be told of changes. It closes when the consumer ends, also by itself: a broker may want nothing more of it.
+    /// The same, to be told of changes. It closes when the consumer ends.
     pub fn watch(&self) -> watch::Receiver<Lag> {
         self.lag.clone()
     }
 
-    /// Takes nothing more, lets handlers at work finish, acknowledges what was done and gives the rest back.
-    pub async fn stop(self) {
-        let Self { engine, stop, .. } = self;
-        drop(stop);
-        let _ = engine.await;
+    /// Takes nothing more, lets handlers at work finish, acknowledges what was done and gives the rest back. Then it says what
+    /// [`finished`](Self::finished) does.
+    pub async fn stop(mut self) -> Result<(), ConsumeError> {
+        self.stop = None;
+        self.finished().await
+    }
+
+    /// Waits until the consumer has ended. `Ok`: it was asked to. An error says why it ended by itself, for instance because
+    /// the broker wants nothing more of it. Says so once, and `Ok` from then on.
+    ///
+    /// It can be waited for beside a signal, and does not stop the consumer when the wait is given up:
+    ///
+    /// ```no_run
+    /// # use pillarbox::consume::{ConsumeError, Handle};
+    /// # async fn serve(mut consumer: Handle, signal: impl Future<Output = ()>) -> Result<(), ConsumeError> {
+    /// tokio::select! {
+    ///     ended = consumer.finished() => ended,
+    ///     () = signal => consumer.stop().await,
+    /// }
+    /// # }
+    /// ```
+    pub async fn finished(&mut self) -> Result<(), ConsumeError> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        let ended = running.await;
+        self.running = None;
+        match ended {
+            Ok(ended) => ended,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => Err(ConsumeError::Panicked(engine::panic_text(&*panic).to_owned())),
+                // Only the end of the runtime cancels it.
+                Err(_) => Ok(()),
+            },
+        }
     }
 }

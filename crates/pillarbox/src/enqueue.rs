@@ -14,55 +14,76 @@ pub(crate) use self::mongodb::in_transaction as mongodb_in_transaction;
 #[cfg(feature = "mongodb")]
 #[doc(hidden)]
 pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
+use std::sync::Arc;
+
 use jiff::Timestamp;
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
 #[doc(hidden)]
 pub use postgres::channel as postgres_channel;
 
-use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables};
+#[cfg(any(
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "tokio-postgres",
+    feature = "diesel"
+))]
+use crate::statement::Statement;
+use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables, transaction::Transaction};
 
-/// Writes events into an outbox. Cheap to make and to clone; the default is the table `outbox_events` and the default
-/// limits.
+/// Writes events into an outbox. The default is the table `outbox_events` and the default limits.
+///
+/// Make one for each database when the application starts, and keep it: it holds its statements ready, and on MongoDB it
+/// remembers that the outbox exists, which limits apply and how much it wrote. Clones are cheap and share all of that. A new
+/// one for each event is as correct but slower: on MongoDB it asks the server for all of that each time, and a limit counts
+/// only what the relay has seen.
+///
+/// For a second MongoDB cluster make a second `Outbox`, also if its names are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
-    tables: Tables,
+    shared: Arc<Shared>,
     limits: Limits,
     serialise_keys: bool,
+}
+
+/// What all clones have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    tables: Tables,
+    #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
+    postgres: postgres::Statements,
+    #[cfg(feature = "sqlite")]
+    sqlite: sqlite::Statements,
+    #[cfg(feature = "mongodb")]
+    knowledge: mongodb::Knowledge,
 }
 
 /// Whether the event was new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
+    /// It was, and is written.
     New,
     /// An event with this id is there already; nothing was written.
     Duplicate,
 }
 
-/// An open transaction that can carry events: `sqlx::Transaction` of PostgreSQL or SQLite, `tokio_postgres::Transaction`,
-/// `diesel_async::AsyncPgConnection` in a transaction, `mongodb::ClientSession`; and `testing::Recorded` in unit tests.
-pub trait Transaction: Send {
-    #[doc(hidden)]
-    fn insert(
-        &mut self,
-        outbox: &Outbox,
-        events: &[Event],
-    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
-
-    #[doc(hidden)]
-    fn pressure(
-        &mut self,
-        outbox: &Outbox,
-        topic: &str,
-    ) -> impl Future<Output = Result<Option<Pressure>, EnqueueError>> + Send;
-}
-
 impl Outbox {
+    /// An outbox in tables of these names.
     pub fn new(tables: Tables, limits: Limits) -> Self {
-        Self {
+        let shared = Shared {
             tables,
+            ..Shared::default()
+        };
+        Self {
+            shared: Arc::new(shared),
             limits,
             serialise_keys: false,
         }
+    }
+
+    /// With other limits; a clone keeps its own.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Of two transactions that write events of one key, the later waits for the earlier to end, so that the key's order is
@@ -77,8 +98,24 @@ impl Outbox {
         self
     }
 
+    /// The tables that it writes to.
     pub fn tables(&self) -> &Tables {
-        &self.tables
+        &self.shared.tables
+    }
+
+    #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
+    fn postgres(&self, statement: impl FnOnce(&postgres::Statements) -> &Statement) -> &Arc<str> {
+        statement(&self.shared.postgres).rendered(|sql| self.tables().render(sql))
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn sqlite(&self, statement: impl FnOnce(&sqlite::Statements) -> &Statement) -> &Arc<str> {
+        statement(&self.shared.sqlite).rendered(|sql| self.tables().render(sql))
+    }
+
+    #[cfg(feature = "mongodb")]
+    fn knowledge(&self) -> &mongodb::Knowledge {
+        &self.shared.knowledge
     }
 
     /// Whether writers of one key wait for each other: see [`Outbox::serialise_keys`].

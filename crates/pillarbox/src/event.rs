@@ -1,5 +1,6 @@
 //! What an application says happened.
 
+mod builder;
 mod first_use;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-#[doc(hidden)]
-pub use self::first_use::FirstUse;
+use crate::wire;
+
+pub use self::builder::{ToTopic, Typed};
+use self::first_use::FirstUse;
 
 /// One event, as its producer writes it. The relay adds where it lies and how its delivery goes.
 ///
@@ -26,10 +29,14 @@ pub struct Event {
     /// The stream on the other side, where the routes are not to choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
+    /// What happened: `OrderPlaced`.
     pub event_type: String,
+    /// The version of the payload's schema: 1 unless given.
     #[serde(default = "first_version")]
     pub schema_version: i32,
+    /// The type of what it happened to: `order`.
     pub aggregate_type: String,
+    /// The id of what it happened to.
     pub aggregate_id: String,
     /// The aggregate's version after the change; consumers may refuse stale ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,63 +50,67 @@ pub struct Event {
     /// Trace context (`traceparent`, `tracestate`), `correlation-id`, and free ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// The project that it belongs to. Consumers get it as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
+    /// The user who caused it. Consumers get it as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// In the future: a delayed event. It takes its place in its key's order when its time comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_at: Option<Timestamp>,
+    /// What it wants of the retry policy.
     #[serde(flatten)]
     pub retry: RetryOverrides,
-    /// `Default::default()` where an event is built field by field.
-    #[doc(hidden)]
     #[serde(skip)]
-    pub first_use: FirstUse,
+    pub(crate) first_use: FirstUse,
 }
 
 /// What this one event wants of the retry policy; `None` leaves it to the policy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RetryOverrides {
+    /// Attempts before it becomes a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<i32>,
+    /// The wait after the first failure, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_delay_ms: Option<i64>,
+    /// The longest wait, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<i64>,
+    /// How much longer each wait is than the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_multiplier: Option<f64>,
 }
 
-impl Event {
-    /// An event with a new id and the payload `null`.
-    pub fn new(
-        topic: impl Into<String>,
-        event_type: impl Into<String>,
-        aggregate_type: impl Into<String>,
-        aggregate_id: impl Into<String>,
-    ) -> Self {
-        let id = Uuid::now_v7();
-        Self {
-            id,
-            topic: topic.into(),
-            stream: None,
-            event_type: event_type.into(),
-            schema_version: first_version(),
-            aggregate_type: aggregate_type.into(),
-            aggregate_id: aggregate_id.into(),
-            aggregate_version: None,
-            partition_key: None,
-            payload: Bytes::from_static(b"null"),
-            headers: BTreeMap::new(),
-            project_id: None,
-            user_id: None,
-            available_at: None,
-            retry: RetryOverrides::default(),
-            first_use: FirstUse::of(id),
-        }
+impl RetryOverrides {
+    /// With this many attempts.
+    pub fn max_attempts(mut self, attempts: i32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
     }
 
+    /// With this wait after the first failure.
+    pub fn base_delay_ms(mut self, millis: i64) -> Self {
+        self.base_delay_ms = Some(millis);
+        self
+    }
+
+    /// With this longest wait.
+    pub fn max_delay_ms(mut self, millis: i64) -> Self {
+        self.max_delay_ms = Some(millis);
+        self
+    }
+
+    /// With this growth of the wait from one failure to the next.
+    pub fn backoff_multiplier(mut self, factor: f64) -> Self {
+        self.backoff_multiplier = Some(factor);
+        self
+    }
+}
+
+impl Event {
     /// The payload, from anything serde can write as JSON.
     pub fn json<T: Serialize + ?Sized>(mut self, payload: &T) -> Result<Self, serde_json::Error> {
         self.payload = serde_json::to_vec(payload)?.into();
@@ -112,51 +123,67 @@ impl Event {
         self
     }
 
+    /// Goes to another topic.
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = topic.into();
+        self
+    }
+
+    /// With this id: of an event that was made before, or one that follows from what it says.
     pub fn id(mut self, id: Uuid) -> Self {
         self.id = id;
         self
     }
 
+    /// With this unit of order in place of the aggregate's id.
     pub fn partition_key(mut self, key: impl Into<String>) -> Self {
         self.partition_key = Some(key.into());
         self
     }
 
+    /// With the aggregate's version after the change.
     pub fn aggregate_version(mut self, version: i64) -> Self {
         self.aggregate_version = Some(version);
         self
     }
 
+    /// With this version of the payload's schema.
     pub fn schema_version(mut self, version: i32) -> Self {
         self.schema_version = version;
         self
     }
 
+    /// To this stream, whatever the routes say.
     pub fn stream(mut self, stream: impl Into<String>) -> Self {
         self.stream = Some(stream.into());
         self
     }
 
+    /// With this header; of two with one name the later counts.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
+    /// With this project's id.
     pub fn project_id(mut self, project_id: impl Into<String>) -> Self {
         self.project_id = Some(project_id.into());
         self
     }
 
+    /// With this user's id.
     pub fn user_id(mut self, user_id: impl Into<String>) -> Self {
         self.user_id = Some(user_id.into());
         self
     }
 
+    /// Not delivered before this time.
     pub fn available_at(mut self, at: Timestamp) -> Self {
         self.available_at = Some(at);
         self
     }
 
+    /// With its own retry policy.
     pub fn retry(mut self, retry: RetryOverrides) -> Self {
         self.retry = retry;
         self
@@ -167,19 +194,19 @@ impl Event {
     /// first event of a process is what the others are correlated by. In a consumer's handler the cause is the event that was
     /// received.
     pub fn follows(mut self, cause: &Event) -> Self {
-        if self.header_text("traceparent").is_none() {
-            for name in ["traceparent", "tracestate"] {
+        if self.header_text(wire::TRACEPARENT).is_none() {
+            for name in [wire::TRACEPARENT, wire::TRACESTATE] {
                 if let Some(text) = cause.header_text(name) {
                     self.headers.insert(name.to_owned(), text.to_owned());
                 }
             }
         }
-        if self.header_text("correlation-id").is_none() {
-            let correlation = cause.header_text("correlation-id");
+        if self.header_text(wire::CORRELATION_ID).is_none() {
+            let correlation = cause.header_text(wire::CORRELATION_ID);
             let correlation = correlation.map_or_else(|| cause.id.to_string(), str::to_owned);
-            self.headers.insert("correlation-id".to_owned(), correlation);
+            self.headers.insert(wire::CORRELATION_ID.to_owned(), correlation);
         }
-        self.header("causation-id", cause.id.to_string())
+        self.header(wire::CAUSATION_ID, cause.id.to_string())
     }
 
     /// A header's text; names don't differ by their case.
@@ -223,7 +250,9 @@ mod tests {
 
     #[test]
     fn the_json_form_keeps_the_payloads_bytes() {
-        let event = Event::new("t.x", "X", "thing", "1")
+        let event = Event::to("t.x")
+            .event_type("X")
+            .aggregate("thing", "1")
             .payload(r#"{"b": 1.50, "a":[ ]}"#)
             .header("traceparent", "00-x");
         let text = serde_json::to_string(&event).unwrap();
@@ -245,11 +274,18 @@ mod tests {
 
     #[test]
     fn what_follows_belongs_to_the_same_trace_and_process() {
-        let first = Event::new("t", "X", "order", "o-1")
+        let first = Event::to("t")
+            .event_type("X")
+            .aggregate("order", "o-1")
             .header("Traceparent", "00-x")
             .header("tracestate", "a=b");
-        let second = Event::new("t", "Y", "order", "o-1").follows(&first);
-        let third = Event::new("t", "Z", "order", "o-1")
+        let second = Event::to("t")
+            .event_type("Y")
+            .aggregate("order", "o-1")
+            .follows(&first);
+        let third = Event::to("t")
+            .event_type("Z")
+            .aggregate("order", "o-1")
             .header("traceparent", "00-own")
             .follows(&second);
         let (one, two) = (first.id.to_string(), second.id.to_string());
@@ -269,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_key_defaults_to_the_aggregates_id() {
-        let event = Event::new("t", "X", "order", "o-1");
+        let event = Event::to("t").event_type("X").aggregate("order", "o-1");
         assert_eq!(event.key(), "o-1");
         assert_eq!(event.partition_key("customer-7").key(), "customer-7");
     }

@@ -27,17 +27,24 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::time::Duration;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use std::sync::Arc;
+use std::{sync::LazyLock, time::Duration};
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use sqlx::AssertSqlSafe;
 use thiserror::Error;
 use uuid::Uuid;
 
 #[doc(hidden)]
 pub use self::attempts::{Attempts, Begun, Place};
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::statement::Statement;
 use crate::{
     enqueue::DatabaseError,
     table::{self, TableNameError},
+    transaction::sealed,
 };
 
 /// A group's name has at most this many bytes.
@@ -46,44 +53,83 @@ const GROUP_BYTES_MAX: usize = 255;
 /// consumer puts the type before the id, and takes up to 1,000 of each.
 const ENTITY_BYTES_MAX: usize = 2_048;
 
-/// Where the memory lies. Cheap to make and to clone; the default is `processed_events` and `processed_versions`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where the memory lies. The default is `processed_events` and `processed_versions`.
+///
+/// Make one and keep it: it holds its statements ready. Clones share them.
+#[derive(Debug, Clone)]
 pub struct Inbox {
     processed: String,
     versions: String,
     /// MongoDB's, where the client's default is not meant.
     database: Option<String>,
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    statements: Arc<Statements>,
 }
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[derive(Debug, Default)]
+struct Statements {
+    #[cfg(feature = "postgres")]
+    postgres: postgres::Statements,
+    #[cfg(feature = "sqlite")]
+    sqlite: sqlite::Statements,
+}
+
+/// By their names.
+impl PartialEq for Inbox {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.processed, &self.versions, &self.database)
+            == (&other.processed, &other.versions, &other.database)
+    }
+}
+
+impl Eq for Inbox {}
+
+/// For those who name none.
+static DEFAULT: LazyLock<Inbox> = LazyLock::new(Inbox::default);
 
 /// Whether an event is new to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Seen {
     /// It is, and now it is remembered, if the transaction commits. Apply it.
     First,
     /// It was processed before. Do nothing.
     Before,
     /// Its entity's version `last`, the same or a newer one, was processed before. Do nothing. It is remembered.
-    Stale { last: i64 },
+    Stale {
+        /// The newest version that was processed.
+        last: i64,
+    },
 }
 
+/// Why the inbox could not be asked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InboxError {
+    /// The inbox's tables are not there.
     #[error("there is no table {table}: run `pillarbox migrate --inbox` on this database first")]
     NotMigrated {
+        /// The missing table's name, as configured.
         table: String,
+        /// What the database said, where it said something.
         #[source]
         source: Option<DatabaseError>,
     },
+    /// A name is empty or too long.
     #[error("{what} has {bytes} bytes; 1 to {max} are allowed")]
     Length {
+        /// What.
         what: &'static str,
+        /// How many bytes it has.
         bytes: usize,
+        /// How many are allowed.
         max: usize,
     },
     /// Nothing was written: a memory outside the transaction of the effect could outlive it.
     #[error("the session has no open transaction: call `start_transaction` on it first")]
     NoTransaction,
+    /// MongoDB: neither the address nor the inbox names a database.
     #[error(
         "nothing says in which database the inbox is: name it in the address (`mongodb://host/shop`) or with `Inbox::in_database`"
     )]
@@ -93,6 +139,7 @@ pub enum InboxError {
         "a statement failed in this transaction and was passed over, so it can't be committed: return its error, or run what may fail in a savepoint (`tx.begin()`)"
     )]
     Aborted,
+    /// The database's own error: see [`DatabaseError`].
     #[error("the database refused to look into the inbox")]
     Database(#[source] DatabaseError),
 }
@@ -123,29 +170,21 @@ pub struct Sighting<'a> {
     pub newer: bool,
 }
 
-/// An open transaction that can remember: `sqlx::Transaction` of PostgreSQL or SQLite, `mongodb::ClientSession`.
-pub trait Transaction: Send {
-    #[doc(hidden)]
-    fn remember(
-        &mut self,
-        inbox: &Inbox,
-        sighting: Sighting<'_>,
-    ) -> impl Future<Output = Result<Seen, InboxError>> + Send;
-    /// What was begun has ended, if this commits.
-    #[doc(hidden)]
-    fn ended(
-        &mut self,
-        inbox: &Inbox,
-        group: &str,
-        event_id: Uuid,
-    ) -> impl Future<Output = Result<(), InboxError>> + Send;
-}
+/// A [`Transaction`](crate::Transaction) that can remember as well as carry events: `sqlx::Transaction` of PostgreSQL or SQLite,
+/// `mongodb::ClientSession`. It is sealed, too.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction that can remember what was processed"
+)]
+pub trait Remember: crate::Transaction + sealed::Remember {}
 
 /// A database with an inbox in it: `sqlx::PgPool`, `sqlx::SqlitePool`, `mongodb::Database`.
 pub trait Database: Attempts + Clone + Send + Sync + 'static {
-    type Transaction: Transaction + Send + 'static;
+    /// An open transaction of it.
+    type Transaction: Remember + 'static;
 
+    /// Begins a transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, InboxError>> + Send;
+    /// Commits it, and says so if the database rolled it back instead.
     fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), InboxError>> + Send;
 
     /// Makes the inbox's tables where they are not there.
@@ -174,30 +213,24 @@ pub trait Database: Attempts + Clone + Send + Sync + 'static {
 }
 
 /// [`Inbox::once`] of the default inbox.
-pub async fn once<T: Transaction>(tx: &mut T, group: &str, event_id: Uuid) -> Result<Seen, InboxError> {
-    Inbox::default().once(tx, group, event_id).await
+pub async fn once<T: Remember>(tx: &mut T, group: &str, event_id: Uuid) -> Result<Seen, InboxError> {
+    DEFAULT.once(tx, group, event_id).await
 }
 
 /// [`Inbox::once_newer`] of the default inbox.
-pub async fn once_newer<T: Transaction>(
+pub async fn once_newer<T: Remember>(
     tx: &mut T,
     group: &str,
     event_id: Uuid,
     entity_id: &str,
     version: i64,
 ) -> Result<Seen, InboxError> {
-    Inbox::default()
-        .once_newer(tx, group, event_id, entity_id, version)
-        .await
+    DEFAULT.once_newer(tx, group, event_id, entity_id, version).await
 }
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self {
-            processed: "processed_events".into(),
-            versions: "processed_versions".into(),
-            database: None,
-        }
+        Self::named("processed_events", "processed_versions")
     }
 }
 
@@ -206,11 +239,17 @@ impl Inbox {
     pub fn new(processed: &str, versions: &str) -> Result<Self, TableNameError> {
         table::check(processed)?;
         table::check(versions)?;
-        Ok(Self {
+        Ok(Self::named(processed, versions))
+    }
+
+    fn named(processed: &str, versions: &str) -> Self {
+        Self {
             processed: processed.to_owned(),
             versions: versions.to_owned(),
             database: None,
-        })
+            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            statements: Arc::default(),
+        }
     }
 
     /// In this database of MongoDB, and not in the one that the client's address names.
@@ -221,7 +260,7 @@ impl Inbox {
 
     /// Whether the group sees this event for the first time. Remembered if and only if `tx` commits; of two transactions
     /// that ask at the same time the second waits for the first, or (MongoDB) has to be tried again.
-    pub async fn once<T: Transaction>(
+    pub async fn once<T: Remember>(
         &self,
         tx: &mut T,
         group: &str,
@@ -240,7 +279,7 @@ impl Inbox {
     /// As [`once`](Self::once), and refuses a version that is not newer than the last one of this entity that the group
     /// processed. Entities are told apart by their ids alone: where a group meets several types of them whose ids may be the
     /// same, put the type before the id.
-    pub async fn once_newer<T: Transaction>(
+    pub async fn once_newer<T: Remember>(
         &self,
         tx: &mut T,
         group: &str,
@@ -258,7 +297,7 @@ impl Inbox {
         self.remember(tx, sighting).await
     }
 
-    pub(crate) async fn remember<T: Transaction>(
+    pub(crate) async fn remember<T: Remember>(
         &self,
         tx: &mut T,
         sighting: Sighting<'_>,
@@ -268,6 +307,17 @@ impl Inbox {
             within("the entity's id", entity, ENTITY_BYTES_MAX)?;
         }
         tx.remember(self, sighting).await
+    }
+
+    /// What was begun has ended, if `tx` commits.
+    #[doc(hidden)]
+    pub async fn ended<T: Remember>(
+        &self,
+        tx: &mut T,
+        group: &str,
+        event_id: Uuid,
+    ) -> Result<(), InboxError> {
+        tx.ended(self, group, event_id).await
     }
 
     /// Makes the tables. Running it again changes nothing.
@@ -304,6 +354,27 @@ impl Inbox {
     #[cfg(feature = "sqlite")]
     pub fn sqlite_sql(&self) -> String {
         self.render(sqlite::SCHEMA)
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres(
+        &self,
+        statement: impl FnOnce(&postgres::Statements) -> &Statement,
+    ) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(
+            statement(&self.statements.postgres)
+                .rendered(|sql| self.render(sql))
+                .clone(),
+        )
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn sqlite(&self, statement: impl FnOnce(&sqlite::Statements) -> &Statement) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(
+            statement(&self.statements.sqlite)
+                .rendered(|sql| self.render(sql))
+                .clone(),
+        )
     }
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -7,7 +7,10 @@
 //!
 //! let mut tx = pool.begin().await?;
 //! sqlx::query("insert into orders (id, total) values ('o-1', 990)").execute(&mut *tx).await?;
-//! let event = Event::new("shop.order.placed", "OrderPlaced", "order", "o-1").json(&serde_json::json!({"total": 990}))?;
+//! let event = Event::to("shop.order.placed")
+//!     .event_type("OrderPlaced")
+//!     .aggregate("order", "o-1")
+//!     .json(&serde_json::json!({"total": 990}))?;
 //! Outbox::default().enqueue(&mut tx, &event).await?;
 //! tx.commit().await?; // both, or neither
 //! # Ok(()) }
@@ -17,6 +20,8 @@
 //! application's own transaction, [`pressure`] whether there is room for it, [`lane`] which of the lanes its key belongs to,
 //! [`table`] where it lies. On the other side [`inbox`] remembers what was processed, and `consume` (with the features `nats` and
 //! `kafka`) hands events to a handler, once, in order per key. An application's own unit tests need no database: `testing`.
+
+#![warn(missing_docs)]
 
 pub mod check;
 #[cfg(all(
@@ -30,14 +35,24 @@ pub mod event;
 pub mod inbox;
 pub mod lane;
 pub mod pressure;
+#[cfg(any(
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "tokio-postgres",
+    feature = "diesel"
+))]
+mod statement;
 pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "trace")]
 pub mod trace;
+mod transaction;
+pub mod wire;
 
 pub use check::{CheckError, Limits};
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
 pub use event::{Event, RetryOverrides};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use inbox::{Inbox, Seen};
+pub use transaction::Transaction;

@@ -2,14 +2,15 @@
 //!
 //! Topics are grouped into classes by the relay's configuration. The relay writes each class's figures down beside the
 //! outbox; whoever enqueues reads them in his own transaction and adds what was written since, whether or not its transaction
-//! committed and whatever its class: an estimate that is never too low, also while no relay runs. (In MongoDB a
-//! process reads them now and then, outside of transactions, and knows only what it wrote itself.) [`Limit::judge`] is the decision. PostgreSQL makes it in SQL, by the same formula:
-//! `schema_pressure.sql` of the relay.
+//! committed and whatever its class: an estimate that is never too low, also while no relay runs. (On MongoDB an
+//! [`Outbox`](crate::Outbox) reads them now and then, outside of transactions, and knows only what it and its clones wrote.)
+//! [`Limit::judge`] is the decision. PostgreSQL makes it in SQL, by the same formula: `schema_pressure.sql` of the relay.
 
 use std::time::Duration;
 
 /// How the outbox stands for one class of topics.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Pressure {
     /// The class's name in the relay's configuration.
     pub class: String,
@@ -32,8 +33,11 @@ pub struct Pressure {
 /// How much may wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limit {
+    /// Above this, `enqueue` waits a little.
     pub soft: Option<u64>,
+    /// From this on, `enqueue` refuses.
     pub hard: Option<u64>,
+    /// The longest that `enqueue` waits.
     pub max_delay: Duration,
 }
 

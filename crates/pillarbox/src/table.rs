@@ -11,11 +11,13 @@ pub struct Tables {
     dead: String,
 }
 
+/// A name that can't be a table's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "`{name}` can't be a table name: {why}. Use letters, digits and underscores, up to 48 of them, optionally after a schema and a dot"
 )]
 pub struct TableNameError {
+    /// The name given.
     pub name: String,
     why: &'static str,
 }
@@ -30,6 +32,7 @@ impl Default for Tables {
 }
 
 impl Tables {
+    /// Tables of other names, each optionally after a schema and a dot. The dead letters' is `<events>_dead` unless given.
     pub fn new(events: &str, dead: Option<&str>) -> Result<Self, TableNameError> {
         let dead = dead.map_or_else(|| format!("{events}_dead"), str::to_owned);
         check(events)?;

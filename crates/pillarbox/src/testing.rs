@@ -1,11 +1,11 @@
 //! An outbox in memory, for applications' own unit tests: no database, the same checks.
 //!
 //! ```
-//! use pillarbox::{Event, Outbox, enqueue::Transaction, testing::Recorded};
+//! use pillarbox::{Event, Outbox, Transaction, testing::Recorded};
 //!
 //! // The application's code takes any transaction …
 //! async fn place(tx: &mut impl Transaction, order: &str) -> Result<(), pillarbox::EnqueueError> {
-//!     let event = Event::new("shop.order.placed", "OrderPlaced", "order", order);
+//!     let event = Event::to("shop.order.placed").event_type("OrderPlaced").aggregate("order", order);
 //!     Outbox::default().enqueue(tx, &event).await.map(drop)
 //! }
 //!
@@ -26,9 +26,10 @@ use std::{
 };
 
 use crate::{
-    enqueue::{EnqueueError, Enqueued, Outbox, Transaction},
+    enqueue::{EnqueueError, Enqueued, Outbox},
     event::Event,
     pressure::Pressure,
+    transaction::{Transaction, sealed},
 };
 
 /// What was committed. Clones share it.
@@ -51,6 +52,7 @@ pub struct RecordedTransaction {
 }
 
 impl Recorded {
+    /// Begins a transaction.
     pub fn begin(&self) -> RecordedTransaction {
         RecordedTransaction {
             recorded: self.clone(),
@@ -92,6 +94,7 @@ impl Recorded {
 }
 
 impl RecordedTransaction {
+    /// What was written counts from now on.
     pub fn commit(mut self) {
         let events = std::mem::take(&mut self.events);
         let committed = &mut self.recorded.state().committed;
@@ -119,7 +122,9 @@ impl Drop for RecordedTransaction {
     }
 }
 
-impl Transaction for RecordedTransaction {
+impl Transaction for RecordedTransaction {}
+
+impl sealed::Write for RecordedTransaction {
     async fn insert(&mut self, _: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut state = self.recorded.state();
         if let Some(error) = state.failures.pop_front() {
@@ -155,7 +160,7 @@ mod tests {
     use crate::pressure::Limit;
 
     fn event(topic: &str) -> Event {
-        Event::new(topic, "X", "thing", "1")
+        Event::to(topic).event_type("X").aggregate("thing", "1")
     }
 
     #[tokio::test]

@@ -13,11 +13,8 @@ use opentelemetry::{
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
+pub use crate::wire::{TRACEPARENT, TRACESTATE};
 use crate::{check::Limits, event::Event};
-
-/// Headers of the trace context.
-pub const TRACEPARENT: &str = "traceparent";
-pub const TRACESTATE: &str = "tracestate";
 
 /// What is current, when a subscriber with OpenTelemetry is.
 struct Current {
@@ -115,7 +112,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     fn event() -> Event {
-        Event::new("t.x", "X", "thing", "1")
+        Event::to("t.x").event_type("X").aggregate("thing", "1")
     }
 
     /// As an application has it.

@@ -57,14 +57,18 @@ pub(crate) async fn project(address: &Database, broker: &Broker) -> Result<()> {
         .set("bootstrap.servers", broker.bootstrap())
         // The least a broker allows: another consumer takes over soon after a crash.
         .set("session.timeout.ms", "6000");
-    let running = Consumer::new(GROUP, database)
+    let mut consumer = Consumer::new(GROUP, database)
         // An older state must not replace a newer one.
         .options(|options| options.newer_only = true)
-        .run(Kafka::new(kafka, [TOPIC]), cards)
+        .start(Kafka::new(kafka, [TOPIC]), cards)
         .await?;
-    tokio::signal::ctrl_c().await?;
-    running.stop().await;
-    Ok(())
+    tokio::select! {
+        ended = consumer.finished() => Ok(ended?),
+        signal = tokio::signal::ctrl_c() => {
+            signal?;
+            Ok(consumer.stop().await?)
+        }
+    }
 }
 
 impl Handler<Mongo> for Cards {

@@ -142,7 +142,9 @@ impl Users {
 /// Its key is the user's id: events of one user stay in order.
 fn about(user: &User, event_type: &str, id: Uuid) -> Event {
     let payload = json!({ "user_id": user.id.to_hex(), "name": user.name, "email": user.email });
-    Event::new(TOPIC, event_type, "user", user.id.to_hex())
+    Event::to(TOPIC)
+        .event_type(event_type)
+        .aggregate("user", user.id.to_hex())
         .id(id)
         .aggregate_version(user.version)
         .payload(payload.to_string())

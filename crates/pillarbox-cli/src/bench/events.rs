@@ -77,7 +77,10 @@ impl Maker {
             Some(poison) if self.is_poisonous(key) => &poison.topic,
             _ => &self.topic,
         };
-        Event::new(topic, "BenchEvent", "bench", format!("key-{key}")).payload(Bytes::from(payload))
+        Event::to(topic)
+            .event_type("BenchEvent")
+            .aggregate("bench", format!("key-{key}"))
+            .payload(Bytes::from(payload))
     }
 
     pub(super) fn take(&mut self, count: usize) -> Vec<Event> {

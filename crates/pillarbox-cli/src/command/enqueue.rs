@@ -8,7 +8,7 @@ use std::{io::Read, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, RetryOverrides};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use pillarbox_relay::store::admin::AdminEnqueueError;
 use serde_json::json;
 use uuid::Uuid;
@@ -118,18 +118,15 @@ fn one(args: Args, limits: &Limits) -> Result<Event> {
             anyhow!("{flag} is missing. An event needs --topic, --type, --aggregate-type and --aggregate-id; or use --ndjson")
         })
     };
-    let mut event = Event::new(
-        needed(args.topic, "--topic")?,
-        needed(args.event_type, "--type")?,
-        needed(args.aggregate_type, "--aggregate-type")?,
-        needed(args.aggregate_id, "--aggregate-id")?,
-    )
-    .payload(payload(&args.payload, limits.payload_bytes_max)?)
-    .schema_version(args.schema_version)
-    .retry(RetryOverrides {
-        max_attempts: args.max_attempts,
-        ..RetryOverrides::default()
-    });
+    let mut event = Event::to(needed(args.topic, "--topic")?)
+        .event_type(needed(args.event_type, "--type")?)
+        .aggregate(
+            needed(args.aggregate_type, "--aggregate-type")?,
+            needed(args.aggregate_id, "--aggregate-id")?,
+        )
+        .payload(payload(&args.payload, limits.payload_bytes_max)?)
+        .schema_version(args.schema_version);
+    event.retry.max_attempts = args.max_attempts;
     event.id = args.id.unwrap_or(event.id);
     event.aggregate_version = args.aggregate_version;
     event.partition_key = args.key;

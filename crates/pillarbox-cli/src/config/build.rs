@@ -99,10 +99,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         default_database: loaded.default_database,
         sinks,
         routes,
-        limits: Limits {
-            payload_bytes_max: engine.payload_bytes_max,
-            ..Limits::default()
-        },
+        limits: Limits::default().payload_bytes_max(engine.payload_bytes_max),
         engine,
         listen: outbox.http.listen,
         health_checks: outbox.monitoring.enable_health_checks,

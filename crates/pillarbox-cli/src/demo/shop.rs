@@ -52,7 +52,9 @@ impl Shop {
         let index = number as usize;
         let customer = CUSTOMERS[(index * 7 + index / 5) % CUSTOMERS.len()];
         let (item, cents) = GOODS[index % GOODS.len()];
-        let event = Event::new("shop.order.placed", "OrderPlaced", "order", format!("o-{number}"))
+        let event = Event::to("shop.order.placed")
+            .event_type("OrderPlaced")
+            .aggregate("order", format!("o-{number}"))
             .partition_key(customer)
             .json(&json!({ "order": number, "customer": customer, "item": item, "total_cents": cents }))?;
 

@@ -28,7 +28,9 @@ fn schemas(folder: &Path) -> CheckOptions {
 }
 
 fn order(version: i32, payload: &Value) -> Event {
-    Event::new("shop.order", "OrderPlaced", "order", "o-1")
+    Event::to("shop.order")
+        .event_type("OrderPlaced")
+        .aggregate("order", "o-1")
         .schema_version(version)
         .json(payload)
         .unwrap()
@@ -66,7 +68,7 @@ async fn a_payload_is_held_against_the_schema_of_its_type_and_version() {
         errors(&checks, order(2, &json!({}))).await.unwrap(),
         "schema `OrderPlaced.v2.json` at /: the property `total` is missing"
     );
-    let other = Event::new("shop.x", "Other", "order", "o-1");
+    let other = Event::to("shop.x").event_type("Other").aggregate("order", "o-1");
     assert_eq!(errors(&checks, other.clone()).await, None);
     let mut strict = schemas(folder.path());
     strict.schemas.as_mut().unwrap().missing_passes = false;
@@ -272,7 +274,10 @@ async fn a_payload_that_is_no_json_fails_and_is_not_shown() {
     let folder = TempDir::new().unwrap();
     write(folder.path(), "OrderPlaced.json", &json!(true));
     let checks = Checks::new(&schemas(folder.path()), None).unwrap();
-    let event = Event::new("t", "OrderPlaced", "a", "1").payload("{\"geheim\": tru");
+    let event = Event::to("t")
+        .event_type("OrderPlaced")
+        .aggregate("a", "1")
+        .payload("{\"geheim\": tru");
     let error = errors(&checks, event).await.unwrap();
     assert!(
         error.contains("can't be read") && !error.contains("geheim"),
@@ -280,9 +285,15 @@ async fn a_payload_that_is_no_json_fails_and_is_not_shown() {
     );
     let deep = format!("{}1{}", "[".repeat(300), "]".repeat(300));
     assert!(
-        errors(&checks, Event::new("t", "OrderPlaced", "a", "1").payload(deep))
-            .await
-            .is_some()
+        errors(
+            &checks,
+            Event::to("t")
+                .event_type("OrderPlaced")
+                .aggregate("a", "1")
+                .payload(deep)
+        )
+        .await
+        .is_some()
     );
 }
 
@@ -299,7 +310,10 @@ async fn a_schema_that_refers_to_itself_does_not_bring_the_relay_down() {
         write(folder.path(), "OrderPlaced.json", &schema);
         if let Ok(checks) = Checks::new(&schemas(folder.path()), None) {
             let deep = format!("{}1{}", "{\"a\":".repeat(100), "}".repeat(100));
-            let event = Event::new("t", "OrderPlaced", "a", "1").payload(deep);
+            let event = Event::to("t")
+                .event_type("OrderPlaced")
+                .aggregate("a", "1")
+                .payload(deep);
             errors(&checks, event).await;
         }
     }

@@ -200,7 +200,12 @@ mod tests {
     #[tokio::test]
     async fn one_that_was_written_before_the_last_and_is_read_again_is_in_order() {
         let versions = Versions::new(OnFailure::Reject, None);
-        let event = |version| Event::new("t", "X", "order", "a").aggregate_version(version);
+        let event = |version| {
+            Event::to("t")
+                .event_type("X")
+                .aggregate("order", "a")
+                .aggregate_version(version)
+        };
         let (first, second) = (event(1), event(2));
         let mut memory = Memory::default();
         // The second was delayed and is in the side table; the first has never gone out.

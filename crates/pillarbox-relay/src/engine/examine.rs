@@ -111,7 +111,11 @@ mod tests {
             lane: 0,
             attempts: 0,
             created_at: Timestamp::UNIX_EPOCH,
-            event: Event::new("t", "X", "a", "1").json(&1).unwrap(),
+            event: Event::to("t")
+                .event_type("X")
+                .aggregate("a", "1")
+                .json(&1)
+                .unwrap(),
         };
         let mut examiner = Examiner::new(Some(checks.clone()));
         assert!(examiner.look([&event].into_iter()).await.unwrap().is_empty());
@@ -122,7 +126,11 @@ mod tests {
         assert_eq!(checks.warned(), 1);
         // One that waited for its schema is told of when it could be looked at.
         let mut waited = event.clone();
-        waited.event = Event::new("t", "X", "a", "2").json(&1).unwrap();
+        waited.event = Event::to("t")
+            .event_type("X")
+            .aggregate("a", "2")
+            .json(&1)
+            .unwrap();
         again(Some(&checks), [&waited].into_iter()).await.unwrap();
         assert_eq!(checks.warned(), 2);
     }

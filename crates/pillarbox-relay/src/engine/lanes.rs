@@ -20,7 +20,7 @@ pub fn fair_share(lanes: u16, relays: u16, rank: u16) -> u16 {
 }
 
 /// The lanes held, and the deadline that goes with them.
-pub(super) struct Tenancy {
+pub(super) struct LaneLeases {
     store: Arc<dyn Store>,
     relay: RelayId,
     name: String,
@@ -83,7 +83,7 @@ pub(super) enum Change {
     Lost,
 }
 
-impl Tenancy {
+impl LaneLeases {
     pub(super) fn new(store: Arc<dyn Store>, relay: RelayId, name: String, lease: Duration) -> Self {
         Self {
             store,
@@ -120,7 +120,7 @@ impl Tenancy {
     }
 
     /// Says that we live and how far we are, and takes more lanes when the fair share allows it, unless that is on its way.
-    /// The answer comes from [`Tenancy::beaten`] and goes to [`Tenancy::absorb`].
+    /// The answer comes from [`LaneLeases::beaten`] and goes to [`LaneLeases::absorb`].
     pub(super) fn start_beat(&mut self) {
         if self.beating.is_some() {
             return;
@@ -222,7 +222,7 @@ impl Tenancy {
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for LaneLeases {
     fn drop(&mut self) {
         self.forget();
     }

@@ -7,8 +7,8 @@ use rand::{SeedableRng, rngs::StdRng};
 use super::{
     Context, RelayError,
     destinations::Destinations,
-    lanes::{Change, Tenancy},
-    publish::Desk,
+    lanes::{Change, LaneLeases},
+    publish::SinkSlot,
     tenure::{End, Outliving, Tenure},
     watch::Stall,
 };
@@ -33,33 +33,31 @@ pub(super) async fn live(
 ) -> Result<(), RelayError> {
     let options = &context.options;
     let mut outliving = Outliving {
-        desks: sinks
+        slots: sinks
             .into_iter()
-            .map(|(name, sink)| Desk::new(name, sink, options.name.as_str().into()))
+            .map(|(name, sink)| SinkSlot::new(name, sink, options.name.as_str().into()))
             .collect(),
         destinations: Destinations::default(),
         rng: StdRng::seed_from_u64(options.seed),
         reported: Vec::new(),
     };
-    let mut tenancy = Tenancy::new(context.store.clone(), relay, options.name.clone(), options.lease);
+    let mut leases = LaneLeases::new(context.store.clone(), relay, options.name.clone(), options.lease);
     let mut patience = Patience::default();
     let mut stalls = 0;
 
     while !context.stop.is_cancelled() {
         context.progress.tick();
-        let gathered = tokio::time::timeout(options.stall_after, gather(&context, &mut tenancy)).await;
+        let gathered = tokio::time::timeout(options.stall_after, gather(&context, &mut leases)).await;
         let end = match gathered {
             Ok(Ok(Some(blocked))) => {
                 context.store_is_up();
-                context.progress.set_lanes(tenancy.held.len());
-                Tenure::new(&context, &mut tenancy, &mut outliving, blocked)
+                context.progress.set_lanes(leases.held.len());
+                Tenure::new(&context, &mut leases, &mut outliving, blocked)
                     .run()
                     .await
             }
             Ok(Ok(None)) => {
-                context
-                    .pause(EMPTY_HANDED.min(tenancy.heartbeat_interval()))
-                    .await;
+                context.pause(EMPTY_HANDED.min(leases.heartbeat_interval())).await;
                 continue;
             }
             Ok(Err(error)) => End::Store(error),
@@ -71,7 +69,7 @@ pub(super) async fn live(
         let done = match end {
             End::Stop => break,
             End::Fatal(error) => {
-                leave(&mut tenancy).await;
+                leave(&mut leases).await;
                 return Err(error);
             }
             End::Stalled(Stall {
@@ -80,11 +78,11 @@ pub(super) async fn live(
             }) => {
                 stalls = if progressed { 1 } else { stalls + 1 };
                 // What the old tenure sent may still be carried out: only lanes with new epochs keep it out.
-                tenancy.forget();
+                leases.forget();
                 context.stalled(waiting_for, stalls)?;
                 continue;
             }
-            End::Regroup { surplus } => tenancy.hand_back(surplus).await,
+            End::Regroup { surplus } => leases.hand_back(surplus).await,
             End::Store(error) => Err(error),
         };
         match done {
@@ -95,33 +93,33 @@ pub(super) async fn live(
             }
         }
     }
-    leave(&mut tenancy).await;
+    leave(&mut leases).await;
     context.progress.set_lanes(0);
     Ok(())
 }
 
 /// Takes what lanes are to be had. `None`: there are none now. Else the keys of theirs that are blocked.
-async fn gather(context: &Context, tenancy: &mut Tenancy) -> Result<Option<Vec<(u8, u64)>>, StoreError> {
+async fn gather(context: &Context, leases: &mut LaneLeases) -> Result<Option<Vec<(u8, u64)>>, StoreError> {
     // One that is on its way may have taken lanes.
-    if tenancy.is_beating() {
-        let beat = tenancy.beaten().await?;
-        tenancy.absorb(beat);
+    if leases.is_beating() {
+        let beat = leases.beaten().await?;
+        leases.absorb(beat);
     }
     context.store.check().await?;
-    tenancy.start_beat();
-    let beat = tenancy.beaten().await?;
-    match tenancy.absorb(beat) {
-        Change::Surplus(surplus) => tenancy.hand_back(surplus).await?,
-        Change::Keep | Change::Gained | Change::Lost => tenancy.settle_in(),
+    leases.start_beat();
+    let beat = leases.beaten().await?;
+    match leases.absorb(beat) {
+        Change::Surplus(surplus) => leases.hand_back(surplus).await?,
+        Change::Keep | Change::Gained | Change::Lost => leases.settle_in(),
     }
-    if tenancy.held.is_empty() {
+    if leases.held.is_empty() {
         return Ok(None);
     }
-    Ok(Some(context.store.blocked_keys(&tenancy.held).await?))
+    Ok(Some(context.store.blocked_keys(&leases.held).await?))
 }
 
-async fn leave(tenancy: &mut Tenancy) {
-    match tokio::time::timeout(LEAVE_PATIENCE, tenancy.leave()).await {
+async fn leave(leases: &mut LaneLeases) {
+    match tokio::time::timeout(LEAVE_PATIENCE, leases.leave()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(

@@ -22,7 +22,7 @@ use crate::{
 const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// One sink.
-pub(super) struct Desk {
+pub(super) struct SinkSlot {
     pub(super) name: Arc<str>,
     pub(super) sink: Arc<dyn Sink>,
     /// The name of the relay that has it.
@@ -40,7 +40,7 @@ pub(super) struct Judging<'a> {
     pub(super) progress: &'a Progress,
 }
 
-impl Desk {
+impl SinkSlot {
     pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>, relay: Arc<str>) -> Self {
         Self {
             name,

@@ -7,10 +7,13 @@
 //! Whoever starts a job owns its answer: what waits for a job of this tenure is part of the tenure and ends with it. What
 //! outlives it (lanes, the health of sinks and destinations) waits for no job of a tenure.
 
-mod admit;
-mod results;
-mod start;
+mod discover;
+mod due;
+mod publish;
+mod schedule;
+mod settle;
 mod timer;
+mod upkeep;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -20,14 +23,14 @@ use tokio::{
     time::Instant,
 };
 
-use self::timer::Timer;
+use self::{settle::STORE_RETRY, timer::Timer};
 use super::{
     Context, RelayError,
     destinations::{DestinationId, Destinations},
     discover::Discovery,
     examine::{Examined, Examiner},
-    lanes::Tenancy,
-    publish::Desk,
+    lanes::LaneLeases,
+    publish::SinkSlot,
     watch::{Job, Stall, Watch},
     window::{Entry, Settling, Window},
 };
@@ -37,15 +40,6 @@ use crate::{
     store::{Due, DuePlace, HeldLane, Settled, StoreError, StoreErrorKind, Trouble},
 };
 
-/// Results wait this long for company before they are written down: fewer, larger statements. No event waits for it.
-const SETTLE_LINGER: Duration = Duration::from_millis(5);
-/// Unless there are this many.
-const SETTLE_EVENTS: usize = 1_000;
-/// How often to look for due events when none is known: another process may have put some there.
-const DUE_INTERVAL: Duration = Duration::from_secs(1);
-/// A store that fails is tried again after this, then more and more rarely.
-const STORE_RETRY: Duration = Duration::from_millis(100);
-const STORE_RETRY_MAX: Duration = Duration::from_secs(2);
 /// How long a relay that is to stop waits for its last settlement. Giving up costs duplicates, no loss.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -67,13 +61,13 @@ pub(super) enum End {
 /// Something done in the background.
 enum Done {
     Published {
-        desk: usize,
+        slot: usize,
         batch: Vec<Entry>,
         outcomes: Vec<Outcome>,
         trial: bool,
     },
     Checked {
-        desk: usize,
+        slot: usize,
         result: Result<(), SinkError>,
     },
     Settled {
@@ -104,7 +98,7 @@ impl InFlight {
 
 /// What outlives a tenure and is lent to each.
 pub(super) struct Outliving {
-    pub(super) desks: Vec<Desk>,
+    pub(super) slots: Vec<SinkSlot>,
     pub(super) destinations: Destinations,
     pub(super) rng: StdRng,
     /// What the store was told last of this relay's troubles.
@@ -113,8 +107,8 @@ pub(super) struct Outliving {
 
 pub(super) struct Tenure<'a> {
     context: &'a Context,
-    tenancy: &'a mut Tenancy,
-    desks: &'a mut [Desk],
+    leases: &'a mut LaneLeases,
+    slots: &'a mut [SinkSlot],
     destinations: &'a mut Destinations,
     rng: &'a mut StdRng,
     reported: &'a mut Vec<Trouble>,
@@ -153,20 +147,20 @@ pub(super) struct Tenure<'a> {
 impl<'a> Tenure<'a> {
     pub(super) fn new(
         context: &'a Context,
-        tenancy: &'a mut Tenancy,
+        leases: &'a mut LaneLeases,
         outliving: &'a mut Outliving,
         blocked: Vec<(Lane, u64)>,
     ) -> Self {
         let Outliving {
-            desks,
+            slots,
             destinations,
             rng,
             reported,
         } = outliving;
-        let held: Arc<[HeldLane]> = tenancy.held.clone().into();
-        let ordered = desks
+        let held: Arc<[HeldLane]> = leases.held.clone().into();
+        let ordered = slots
             .iter()
-            .map(|desk| desk.sink.capabilities().ordered)
+            .map(|slot| slot.sink.capabilities().ordered)
             .collect();
         let low_mark = held.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
         let discovery = Discovery::start(
@@ -177,11 +171,11 @@ impl<'a> Tenure<'a> {
         );
         let now = Instant::now();
         Self {
-            beat: Timer::new(tenancy.heartbeat_interval()),
+            beat: Timer::new(leases.heartbeat_interval()),
             context,
-            tenancy,
-            in_flight: vec![InFlight::default(); desks.len()],
-            desks,
+            leases,
+            in_flight: vec![InFlight::default(); slots.len()],
+            slots,
             destinations,
             rng,
             reported,
@@ -212,7 +206,7 @@ impl<'a> Tenure<'a> {
             self.start_what_can_start();
             self.look_for_a_stall();
             if let Some(end) = self.ended() {
-                self.tenancy.mark(self.window.low_mark());
+                self.leases.mark(self.window.low_mark());
                 return end;
             }
             let until = self.next_time();
@@ -227,7 +221,7 @@ impl<'a> Tenure<'a> {
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
-                beat = self.tenancy.beaten(), if self.tenancy.is_beating() => self.apply_beat(beat),
+                beat = self.leases.beaten(), if self.leases.is_beating() => self.apply_beat(beat),
                 page = self.discovery.next(), if self.ending.is_none() => match page {
                     Ok(page) => {
                         self.watch.done(Job::Read, Instant::now());
@@ -247,6 +241,22 @@ impl<'a> Tenure<'a> {
         self.watch.started(id, job, Instant::now());
     }
 
+    fn apply_result(&mut self, done: Done) {
+        match done {
+            Done::Published {
+                slot,
+                batch,
+                outcomes,
+                trial,
+            } => self.apply_outcomes(slot, batch, outcomes, trial),
+            Done::Checked { slot, result } => self.apply_check(slot, result),
+            Done::Settled { settling, result } => self.apply_settled(settling, result),
+            Done::Due(result) => self.apply_due(result),
+            Done::Swept(result) => self.apply_swept(result),
+            Done::Reported { troubles, result } => self.apply_reported(troubles, result),
+        }
+    }
+
     /// Nothing new goes out from here on.
     fn end(&mut self, end: End) {
         if self.ending.is_none() {
@@ -256,7 +266,7 @@ impl<'a> Tenure<'a> {
 
     fn look_for_a_stall(&mut self) {
         let reading = self.discovery.reading_since().map(|since| (Job::Read, since));
-        let beating = self.tenancy.beating_since().map(|since| (Job::Heartbeat, since));
+        let beating = self.leases.beating_since().map(|since| (Job::Heartbeat, since));
         let work = self.window.load().0 > 0;
         let now = Instant::now();
         let other = || reading.into_iter().chain(beating);

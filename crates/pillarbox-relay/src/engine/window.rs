@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use pillarbox::lane::key_hash;
 
-pub(super) use self::entry::{Entry, Resolution, Settling, Way};
+pub(super) use self::entry::{Entry, Resolution, Settling, Target};
 use self::{
     aside::Aside,
     entry::Receipt,
@@ -324,7 +324,7 @@ impl Window {
 
     /// The key is free: what was to be held behind it goes on instead, still in order, as all before it is settled.
     fn unblock(&mut self, key: KeyId) {
-        // It failed again while the settlement was on its way: that is not written yet, so it stays blocked.
+        // It failed again while the settlement was on its target: that is not written yet, so it stays blocked.
         let settlement = &self.settling.settlement;
         let failed = settlement.failed.iter().map(|failed| &failed.parked);
         let failed = failed.map(|parked| (parked.lane, key_hash(&parked.key)));

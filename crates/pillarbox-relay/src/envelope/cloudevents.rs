@@ -19,10 +19,11 @@
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use pillarbox::wire;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 
-use super::{Binding, Message, Mode, not_json, own_headers, starts_with};
+use super::{Binding, Message, Mode, not_json, own_headers};
 use crate::{event::StoredEvent, sink::SinkError};
 
 const CONTENT_TYPE: &str = "content-type";
@@ -67,7 +68,8 @@ pub(super) fn message<'a>(
     binding: Binding,
 ) -> Result<Message<'a>, SinkError> {
     let event = &stored.event;
-    let ours = |name: &str| starts_with(name, binding.prefix) || name.eq_ignore_ascii_case(CONTENT_TYPE);
+    let ours =
+        |name: &str| wire::starts_with(name, binding.prefix) || name.eq_ignore_ascii_case(CONTENT_TYPE);
     let (mut headers, body) = match mode {
         Mode::Binary => {
             let attributes = attributes(stored, source).into_iter().map(|(name, value)| {
@@ -117,9 +119,9 @@ fn attributes<'a>(stored: &'a StoredEvent, source: Option<&'a str>) -> Vec<(&'st
         ("aggregateversion", version),
         ("projectid", event.project_id.as_deref().map(Into::into)),
         ("userid", event.user_id.as_deref().map(Into::into)),
-        ("traceparent", header("traceparent")),
-        ("tracestate", header("tracestate")),
-        ("correlationid", header("correlation-id")),
+        ("traceparent", header(wire::TRACEPARENT)),
+        ("tracestate", header(wire::TRACESTATE)),
+        ("correlationid", header(wire::CORRELATION_ID)),
     ];
     // An attribute is never empty: what is empty is left out.
     attributes.extend(

@@ -1,32 +1,47 @@
 //! The payload as it is; everything else beside it.
 
-use super::{Header, Message, names, own_headers, starts_with};
+use std::borrow::Cow;
+
+use pillarbox::wire;
+
+use super::{Header, Message, own_headers};
 use crate::event::StoredEvent;
+
+/// Gives each of the event's fields but the id to `put`, under its name on the wire. A sink may have a place of its own
+/// for the id.
+pub(crate) fn fields<'a, E>(
+    stored: &'a StoredEvent,
+    mut put: impl FnMut(&'static str, Cow<'a, str>) -> Result<(), E>,
+) -> Result<(), E> {
+    let event = &stored.event;
+    put(wire::EVENT_TYPE, event.event_type.as_str().into())?;
+    put(wire::SCHEMA_VERSION, event.schema_version.to_string().into())?;
+    put(wire::AGGREGATE_TYPE, event.aggregate_type.as_str().into())?;
+    put(wire::AGGREGATE_ID, event.aggregate_id.as_str().into())?;
+    if let Some(version) = event.aggregate_version {
+        put(wire::AGGREGATE_VERSION, version.to_string().into())?;
+    }
+    put(wire::KEY, event.key().into())?;
+    put(wire::CREATED_AT, stored.created_at.to_string().into())?;
+    if let Some(project) = event.project_id.as_deref() {
+        put(wire::PROJECT_ID, project.into())?;
+    }
+    if let Some(user) = event.user_id.as_deref() {
+        put(wire::USER_ID, user.into())?;
+    }
+    Ok(())
+}
 
 pub(super) fn message(stored: &StoredEvent) -> Message<'_> {
     let event = &stored.event;
     let mut headers: Vec<Header<'_>> = Vec::with_capacity(10 + event.headers.len());
-    headers.push((names::ID.into(), event.id.to_string().into()));
-    headers.push((names::EVENT_TYPE.into(), event.event_type.as_str().into()));
-    headers.push((
-        names::SCHEMA_VERSION.into(),
-        event.schema_version.to_string().into(),
-    ));
-    headers.push((names::AGGREGATE_TYPE.into(), event.aggregate_type.as_str().into()));
-    headers.push((names::AGGREGATE_ID.into(), event.aggregate_id.as_str().into()));
-    if let Some(version) = event.aggregate_version {
-        headers.push((names::AGGREGATE_VERSION.into(), version.to_string().into()));
-    }
-    headers.push((names::KEY.into(), event.key().into()));
-    headers.push((names::CREATED_AT.into(), stored.created_at.to_string().into()));
-    if let Some(project) = event.project_id.as_deref() {
-        headers.push((names::PROJECT_ID.into(), project.into()));
-    }
-    if let Some(user) = event.user_id.as_deref() {
-        headers.push((names::USER_ID.into(), user.into()));
-    }
+    headers.push((wire::ID.into(), event.id.to_string().into()));
+    let Ok(()) = fields(stored, |name, text| {
+        headers.push((name.into(), text));
+        Ok::<(), std::convert::Infallible>(())
+    });
     headers.extend(own_headers(&event.headers, |name| {
-        starts_with(name, names::PREFIX)
+        wire::starts_with(name, wire::PREFIX)
     }));
     Message {
         key: event.key(),

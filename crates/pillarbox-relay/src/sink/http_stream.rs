@@ -203,7 +203,10 @@ mod tests {
                 lane: 0,
                 attempts: 0,
                 created_at: jiff::Timestamp::UNIX_EPOCH,
-                event: pillarbox::Event::new("t", "X", "thing", seq.to_string()).payload(payload.to_string()),
+                event: pillarbox::Event::to("t")
+                    .event_type("X")
+                    .aggregate("thing", seq.to_string())
+                    .payload(payload.to_string()),
             }),
             stream: None,
             envelope: Default::default(),

@@ -52,7 +52,7 @@ impl fmt::Display for Trouble {
 }
 
 /// The first ones, with texts cut where they are too long, without what would break a line or a text in a database.
-pub(crate) fn kept(troubles: &[Trouble]) -> Vec<Trouble> {
+pub fn kept(troubles: &[Trouble]) -> Vec<Trouble> {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let line = |line: &str| line.chars().take(CHARS_MAX).map(plain).collect();
     let kept = troubles.iter().take(TROUBLES_MAX).map(|trouble| Trouble {

@@ -57,7 +57,9 @@ static PAYLOAD: LazyLock<String> = LazyLock::new(|| {
 
 /// An event as it can come out of a store: within the limits.
 fn event(payload: String) -> Option<Event> {
-    let event = Event::new("shop.order.placed", "OrderPlaced", "order", "a")
+    let event = Event::to("shop.order.placed")
+        .event_type("OrderPlaced")
+        .aggregate("order", "a")
         .header("traceparent", SECRET)
         .payload(payload);
     Limits::default()

@@ -8,8 +8,8 @@ use pillarbox_relay::{
     engine::SinkState,
     engine::{Engine, EngineHandle, Options},
     route::Routes,
-    store::memory::{MemoryStore, Status},
 };
+use pillarbox_testkit::memory::{MemoryStore, Status};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;
@@ -42,7 +42,12 @@ async fn nothing_is_published_on_a_lease_that_has_run_out() {
     broker.set_away(true);
     let mut transaction = store.begin();
     for n in 0..10 {
-        transaction.enqueue(Event::new("t.x", "X", "thing", format!("key-{n}")).payload("{}"));
+        transaction.enqueue(
+            Event::to("t.x")
+                .event_type("X")
+                .aggregate("thing", format!("key-{n}"))
+                .payload("{}"),
+        );
     }
     transaction.commit();
     let relay = start(&store, &broker);
@@ -78,10 +83,15 @@ async fn a_delayed_event_comes_at_its_time_and_holds_nothing_up() {
     let broker = Broker::new(&mut StdRng::seed_from_u64(2));
     let later = jiff::Timestamp::now() + Duration::from_secs(300);
     let mut transaction = store.begin();
-    let delayed = Event::new("t.x", "X", "thing", "a")
+    let delayed = Event::to("t.x")
+        .event_type("X")
+        .aggregate("thing", "a")
         .payload("{}")
         .available_at(later);
-    let at_once = Event::new("t.x", "X", "thing", "a").payload("{}");
+    let at_once = Event::to("t.x")
+        .event_type("X")
+        .aggregate("thing", "a")
+        .payload("{}");
     let (delayed_id, at_once_id) = (delayed.id, at_once.id);
     transaction.enqueue(delayed);
     transaction.enqueue(at_once);

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
-use pillarbox_relay::store::{
-    Admin, Store,
-    memory::{MemoryStore, MemoryTransaction, Status},
-};
+use pillarbox_relay::store::{Admin, Store};
+use pillarbox_testkit::memory::{MemoryStore, MemoryTransaction, Status};
 use pillarbox_testkit::{
     contract::store::{OpenTransaction, Row, StoreHarness},
     store_contract,
@@ -19,7 +17,7 @@ use uuid::Uuid;
 struct Harness(MemoryStore);
 
 impl Harness {
-    fn find(&self, id: Uuid) -> Option<pillarbox_relay::store::memory::Row> {
+    fn find(&self, id: Uuid) -> Option<pillarbox_testkit::memory::Row> {
         self.0.rows().into_iter().find(|row| row.stored.event.id == id)
     }
 }

@@ -12,7 +12,7 @@ async fn open(url: &str) -> OpenStore {
 }
 
 fn event(key: &str) -> Event {
-    Event::new("t.x", "X", "order", key)
+    Event::to("t.x").event_type("X").aggregate("order", key)
 }
 
 fn version_taken(refused: Result<impl std::fmt::Debug, EnqueueError>) {
@@ -21,7 +21,11 @@ fn version_taken(refused: Result<impl std::fmt::Debug, EnqueueError>) {
             aggregate_type,
             aggregate_id,
             version,
-        }) => assert_eq!((&*aggregate_type, &*aggregate_id, version), ("order", "o-1", 3)),
+            source,
+        }) => {
+            assert_eq!((&*aggregate_type, &*aggregate_id, version), ("order", "o-1", 3));
+            assert!(!source.to_string().is_empty());
+        }
         other => panic!("{other:?}"),
     }
 }

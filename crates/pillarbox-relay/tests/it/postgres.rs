@@ -106,7 +106,9 @@ async fn place() -> Option<Place> {
 }
 
 fn event(key: &str) -> Event {
-    Event::new("shop.order.placed", "OrderPlaced", "order", key)
+    Event::to("shop.order.placed")
+        .event_type("OrderPlaced")
+        .aggregate("order", key)
         .payload(format!("{{\"filler\":\"{}\"}}", "x".repeat(280)))
 }
 

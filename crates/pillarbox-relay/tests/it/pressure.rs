@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, pressure::Limit};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, pressure::Limit};
 use pillarbox_relay::{
     Settlement,
     connect::{self, DatabaseOptions, OpenStore},
@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const DEADLINE: Duration = Duration::from_secs(30);
+/// A producer relies on what it knows for less than this.
+const KNOWN_FOR: Duration = Duration::from_millis(5_100);
 const HARD: u64 = 10;
 /// What a producer waits half way; in SQLite none does.
 const DELAY: Option<Duration> = Some(Duration::from_millis(50));
@@ -39,7 +41,7 @@ impl Place {
     async fn enqueue(&self, topics: &[&str]) -> Result<Vec<Enqueued>, EnqueueError> {
         let events: Vec<Event> = topics
             .iter()
-            .map(|topic| Event::new(*topic, "X", "thing", "1"))
+            .map(|topic| Event::to(*topic).event_type("X").aggregate("thing", "1"))
             .collect();
         match self.open.admin.enqueue(&Limits::default(), &events).await {
             Ok(enqueued) => Ok(enqueued),
@@ -73,17 +75,11 @@ impl Place {
         self.url.starts_with("mongodb:")
     }
 
-    /// And all producers know. In MongoDB that takes seconds, unless one asks.
+    /// And the producer knows. In MongoDB that takes seconds.
     async fn set_classes(&self, classes: &[Class]) {
         self.open.gauge.set_classes(classes).await.unwrap();
         if self.is_mongodb() {
-            // What a process has just written counts besides, as its transactions may have been open.
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            let client = mongodb::Client::with_uri_str(&self.url).await.unwrap();
-            let mut session = client.start_session().await.unwrap();
-            session.start_transaction().await.unwrap();
-            Outbox::default().pressure(&mut session, "any").await.unwrap();
-            session.abort_transaction().await.unwrap();
+            tokio::time::sleep(KNOWN_FOR).await;
         }
     }
 

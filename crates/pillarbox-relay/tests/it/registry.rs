@@ -33,7 +33,9 @@ fn checks_that(on_failure: OnFailure, url: String, adjust: impl FnOnce(&mut Regi
 }
 
 fn event(event_type: &str, payload: &str) -> Event {
-    Event::new("shop.orders", event_type, "order", "1")
+    Event::to("shop.orders")
+        .event_type(event_type)
+        .aggregate("order", "1")
         .json(&json!(payload))
         .unwrap()
 }

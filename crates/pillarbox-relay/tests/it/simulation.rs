@@ -18,7 +18,7 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
-use pillarbox_relay::store::memory::MemoryStore;
+use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::{broker::Broker, fleet::Fleet, oracle::Oracle};

@@ -66,7 +66,7 @@ async fn a_missing_table_says_migrate() {
         assert!(error.to_string().contains("`pillarbox migrate`"), "{error}");
     }
     let mut tx = pool.begin().await.unwrap();
-    let event = pillarbox::Event::new("t", "T", "a", "1");
+    let event = pillarbox::Event::to("t").event_type("T").aggregate("a", "1");
     let error = pillarbox::Outbox::default()
         .enqueue(&mut tx, &event)
         .await
@@ -299,7 +299,7 @@ async fn an_outbox_of_version_3_is_brought_up_to_date() {
             .await
             .unwrap();
     }
-    let event = pillarbox::Event::new("t", "T", "a", "1");
+    let event = pillarbox::Event::to("t").event_type("T").aggregate("a", "1");
     let mut tx = harness.application.begin_with("begin immediate").await.unwrap();
     let refused = pillarbox::Outbox::default().enqueue(&mut tx, &event).await;
     assert!(

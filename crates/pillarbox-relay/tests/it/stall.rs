@@ -22,9 +22,9 @@ use pillarbox_relay::{
     store::{
         Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
         StoreError,
-        memory::{MemoryStore, Status},
     },
 };
+use pillarbox_testkit::memory::{MemoryStore, Status};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;
@@ -189,7 +189,12 @@ fn start(job: Job, calls: u32) -> (EngineHandle, MemoryStore, Broker) {
     let broker = Broker::new(&mut StdRng::seed_from_u64(1));
     let mut transaction = store.begin();
     for n in 0..10 {
-        transaction.enqueue(Event::new("t.x", "X", "thing", format!("key-{n}")).payload("{}"));
+        transaction.enqueue(
+            Event::to("t.x")
+                .event_type("X")
+                .aggregate("thing", format!("key-{n}"))
+                .payload("{}"),
+        );
     }
     transaction.commit();
     let sink: Arc<dyn Sink> = Arc::new(Frozen {

@@ -9,8 +9,9 @@ use pillarbox_relay::{
     connect::{self, DatabaseOptions},
     route::AfterDeath,
     settlement::{Dead, DeadReason, Failed, FailedTry, Parked},
-    store::{Admin, PageLimit, memory::MemoryStore, postgres::PLANS},
+    store::{Admin, PageLimit, postgres::PLANS},
 };
+use pillarbox_testkit::memory::MemoryStore;
 use pillarbox_testkit::servers;
 use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 use uuid::Uuid;
@@ -47,9 +48,14 @@ fn failure() -> FailedTry {
 
 /// Versions 1 to 6 of one aggregate: two published, one failed, one dead, two pending.
 async fn what_was_let_through_counts_and_nothing_else(place: Place) {
-    let event = |id: &str, version: i64| Event::new("t", "X", "order", id).aggregate_version(version);
+    let event = |id: &str, version: i64| {
+        Event::to("t")
+            .event_type("X")
+            .aggregate("order", id)
+            .aggregate_version(version)
+    };
     let mut events: Vec<Event> = (1..=6).map(|n| event("a", n)).collect();
-    events.push(Event::new("t", "X", "order", "b"));
+    events.push(Event::to("t").event_type("X").aggregate("order", "b"));
     events.push(event("c", 9));
     place.admin.enqueue(&Limits::default(), &events).await.unwrap();
     let relay = Uuid::now_v7();
@@ -128,7 +134,7 @@ async fn versions_in_sqlite_go_by_their_index() {
     let url = format!("sqlite:{}", folder.path().join("x.db").display());
     what_was_let_through_counts_and_nothing_else(open(&url).await).await;
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let sql = Tables::default().render(include_str!("../../src/store/sqlite/versions_latest.sql"));
+    let sql = Tables::default().render(include_str!("../../src/store/sqlite/sql/versions/latest.sql"));
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!("explain query plan {sql}")))
         .bind("[]")
         .fetch_all(&mut connection)
@@ -178,7 +184,7 @@ async fn versions_in_postgres_go_by_their_index() {
     what_was_let_through_counts_and_nothing_else(open(&url).await).await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     sqlx::raw_sql(PLANS).execute(&mut connection).await.unwrap();
-    let sql = Tables::default().render(include_str!("../../src/store/postgres/versions_latest.sql"));
+    let sql = Tables::default().render(include_str!("../../src/store/postgres/sql/versions/latest.sql"));
     let sql = format!("prepare p as {sql}; explain execute p('{{order}}', '{{a}}')");
     let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
         .fetch_all(&mut connection)

@@ -74,7 +74,7 @@ async fn main() -> Result<()> {
             let context = async_nats::jetstream::new(async_nats::connect(url).await?);
             let stream =
                 JetStream::new(context, &plan.topic).ack_wait(Duration::from_millis(plan.ack_wait_ms));
-            consumer.run(stream, effects).await?
+            consumer.start(stream, effects).await?
         }
         (None, Some(bootstrap)) => {
             let mut config = rdkafka::ClientConfig::new();
@@ -86,12 +86,11 @@ async fn main() -> Result<()> {
                 config.set("session.timeout.ms", session.to_string());
                 config.set("heartbeat.interval.ms", (session / 4).to_string());
             }
-            consumer.run(Kafka::new(config, [&plan.topic]), effects).await?
+            consumer.start(Kafka::new(config, [&plan.topic]), effects).await?
         }
         (None, None) => anyhow::bail!("the plan names no broker"),
     };
     let mut nothing = Vec::new();
     tokio::io::stdin().read_to_end(&mut nothing).await?;
-    running.stop().await;
-    Ok(())
+    Ok(running.stop().await?)
 }

@@ -55,7 +55,10 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An event that every harness's other side takes.
 pub fn event(key: &str, payload: impl Into<Bytes>) -> Event {
-    Event::new("contract.event", "Happened", "thing", key).payload(payload)
+    Event::to("contract.event")
+        .event_type("Happened")
+        .aggregate("thing", key)
+        .payload(payload)
 }
 
 pub fn outgoing(event: Event) -> Outgoing {

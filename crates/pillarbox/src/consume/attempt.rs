@@ -22,7 +22,7 @@ use super::{
     source::Letters,
     trace::Trace,
 };
-use crate::inbox::{Database, Inbox, InboxError, Place, Seen, Sighting, Transaction as _};
+use crate::inbox::{Database, Inbox, InboxError, Place, Seen, Sighting};
 
 /// How long the database may take beyond what handlers may: to begin, to commit, to say whether it is there.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
@@ -206,7 +206,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     async fn commit(&self, mut tx: D::Transaction, job: &Job) -> Result<Outcome, HandlerError> {
         let committing = async {
             if let Some(id) = job.id().filter(|_| job.begun.load(Ordering::SeqCst)) {
-                tx.ended(&self.inbox, &self.group, id).await?;
+                self.inbox.ended(&mut tx, &self.group, id).await?;
             }
             self.database.commit(tx).await
         };

@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use super::{
+    ConsumeError,
     attempt::{Job, Outcome, Work},
     backoff,
     handler::Handler,
@@ -81,28 +82,30 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         }
     }
 
-    /// Until `stop`, or until the source ends. Then what is at work has `shutdown_timeout` to finish.
-    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+    /// Until `stop`, or until the source ends and says why. Then what is at work has `shutdown_timeout` to finish.
+    pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> Result<(), ConsumeError> {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        let ended = loop {
             self.keys.wake(Instant::now());
             self.start();
             let due = self.due();
             tokio::select! {
                 // A handle that was dropped, and not stopped, stops it too.
-                _ = &mut stop => break,
+                _ = &mut stop => break Ok(()),
                 incoming = self.source.incoming.recv() => match incoming {
+                    Some(Incoming::Ended(error)) => break Err(error),
                     Some(incoming) => self.arrived(incoming),
-                    None => break,
+                    None => break Err(gone()),
                 },
                 Some(joined) = self.running.join_next_with_id() => self.finished(joined),
                 Some(Ok(rows)) = self.looks.join_next() => self.looked(rows),
                 () = sleep_until(due) => {}
                 _ = look.tick() => self.look(),
             }
-        }
+        };
         self.finish().await;
+        ended
     }
 
     fn due(&self) -> Instant {
@@ -130,6 +133,8 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 self.leaving.push((lane, quiet));
                 self.let_go();
             }
+            // The loop ends with it.
+            Incoming::Ended(_) => {}
         }
     }
 
@@ -302,7 +307,15 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+/// Of a source that ended without a word.
+fn gone() -> ConsumeError {
+    ConsumeError::Broker {
+        what: "the consumer ended".to_owned(),
+        source: "the task that reads from the broker is gone".into(),
+    }
+}
+
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -12,6 +12,7 @@ use crate::inbox::Database;
 /// Everything that is written through `tx` is committed together with the memory that the event was processed. What happens
 /// elsewhere (a mail, a call of another service) can happen again: the process may die before the commit.
 pub trait Handler<D: Database>: Send + Sync + 'static {
+    /// Applies one event through `tx`, and neither commits nor rolls back.
     fn handle(
         &self,
         event: &Received,
@@ -23,7 +24,7 @@ pub trait Handler<D: Database>: Send + Sync + 'static {
 /// What a handler that is a closure returns: `Box::pin(async move { … })`.
 pub type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
 
-/// A closure as a handler: see [`Consumer::run_fn`](super::Consumer::run_fn).
+/// A closure as a handler: see [`Consumer::start_fn`](super::Consumer::start_fn).
 pub(super) struct FromFn<F>(pub(super) F);
 
 impl<D, F> Handler<D> for FromFn<F>
@@ -45,7 +46,9 @@ where
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Context {
+    /// The consumer's group.
     pub group: String,
+    /// The event's id.
     pub event_id: Uuid,
     /// The topic or subject that it was received from.
     pub topic: String,

@@ -57,35 +57,33 @@ impl Kafka {
         let (incoming_sender, incoming) = mpsc::unbounded_channel();
         let (notes, notes_receiver) = mpsc::unbounded_channel();
         let (waiting_sender, waiting) = watch::channel(None);
-        let letters = KafkaLetters::new(&self.config).map_err(|error| self.refused(&error))?;
+        let letters = KafkaLetters::new(&self.config).map_err(|error| self.refused(error))?;
         let patience = options.handler_timeout.min(REVOKE_PATIENCE_MAX);
         let context = Group::new(incoming_sender.clone(), notes_receiver, waiting_sender, patience);
         let consumer: BaseConsumer<Group> = self
             .consumer(group)
             .create_with_context(context)
-            .map_err(|error| self.refused(&error))?;
+            .map_err(|error| self.refused(error))?;
         let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
-        consumer
-            .subscribe(&topics)
-            .map_err(|error| self.refused(&error))?;
+        consumer.subscribe(&topics).map_err(|error| self.refused(error))?;
         let asked = self.clone();
         let dead_letters = options.dead_letters.clone();
         let consumer = tokio::task::spawn_blocking(move || {
             for topic in &asked.topics {
                 for needed in [topic, &dead_letters.topic(topic)] {
-                    if !exists(&consumer, needed).map_err(|error| asked.refused(&error))? {
-                        return Err(asked.refused(&missing(topic, needed)));
+                    if !exists(&consumer, needed).map_err(|error| asked.refused(error))? {
+                        return Err(asked.refused(missing(topic, needed)));
                     }
                 }
             }
             Ok(consumer)
         });
-        let consumer = consumer.await.map_err(|error| self.refused(&error))??;
+        let consumer = consumer.await.map_err(|error| self.refused(error))??;
         let member = Member::new(consumer, rooms, incoming_sender);
         std::thread::Builder::new()
             .name(format!("consume-{group}"))
             .spawn(move || member.run())
-            .map_err(|error| self.refused(&error))?;
+            .map_err(|error| self.refused(error))?;
         Ok(Source {
             incoming,
             notes,
@@ -117,10 +115,10 @@ impl Kafka {
         config
     }
 
-    fn refused(&self, why: &dyn std::fmt::Display) -> ConsumeError {
+    fn refused(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConsumeError {
         ConsumeError::Broker {
             what: format!("Kafka's topics {} can't be consumed", self.topics.join(", ")),
-            why: why.to_string(),
+            source: why.into(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// How a consumer stands. See [`Running::lag`](super::Running::lag).
+/// How a consumer stands. See [`Handle::lag`](super::Handle::lag).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lag {
@@ -22,13 +22,19 @@ pub struct Lag {
     pub database_away: bool,
 }
 
+/// An event that fails, and holds back its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failing {
+    /// Its id; a message that is no event has none.
     pub event_id: Option<Uuid>,
+    /// The key that waits for it.
     pub key: String,
+    /// How often it was tried.
     pub attempts: u32,
+    /// How long ago it first failed.
     pub since: Duration,
+    /// Its last error.
     pub error: String,
 }
 

@@ -3,13 +3,7 @@
 use bytes::Bytes;
 
 use super::message::Message;
-
-pub(crate) const REASON: &str = "Pillarbox-Dead-Reason";
-pub(crate) const ERROR: &str = "Pillarbox-Dead-Error";
-pub(crate) const ATTEMPTS: &str = "Pillarbox-Dead-Attempts";
-pub(crate) const GROUP: &str = "Pillarbox-Dead-Group";
-pub(crate) const TOPIC: &str = "Pillarbox-Dead-Topic";
-const ID: &str = "Pillarbox-Id";
+use crate::wire;
 
 /// Rejected by the handler.
 pub(crate) const REJECTED: &str = "permanent_failure";
@@ -20,6 +14,7 @@ pub(crate) const DIED: &str = "process_died";
 
 /// Where letters go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeadLetters {
     /// Beside the topic: `<topic>.dead`.
     #[default]
@@ -67,23 +62,22 @@ impl Letter {
             .headers
             .iter()
             .filter(|(name, _)| {
-                let name = name.to_ascii_lowercase();
-                !name.starts_with("nats-") && !name.starts_with("pillarbox-dead-")
+                !wire::starts_with(name, wire::NATS_PREFIX) && !wire::starts_with(name, wire::DEAD_PREFIX)
             })
             .cloned()
             .collect();
         let mut add = |name: &str, text: String| headers.push((name.to_owned(), Bytes::from(text)));
         // Where the broker's own header was the only one that told it.
-        if message.header(ID).is_none()
+        if message.header(wire::ID).is_none()
             && let Some(id) = event_id
         {
-            add(ID, id.to_owned());
+            add(wire::ID, id.to_owned());
         }
-        add(REASON, cause.reason.to_owned());
-        add(ERROR, cause.error.to_owned());
-        add(ATTEMPTS, cause.attempts.to_string());
-        add(GROUP, cause.group.to_owned());
-        add(TOPIC, message.topic.clone());
+        add(wire::DEAD_REASON, cause.reason.to_owned());
+        add(wire::DEAD_ERROR, cause.error.to_owned());
+        add(wire::DEAD_ATTEMPTS, cause.attempts.to_string());
+        add(wire::DEAD_GROUP, cause.group.to_owned());
+        add(wire::DEAD_TOPIC, message.topic.clone());
         let id = match event_id {
             Some(id) => format!("dead-{}-{id}", cause.group),
             None => format!("dead-{}-{}-{}", cause.group, message.topic, message.position),
@@ -100,5 +94,5 @@ impl Letter {
 
 /// Whether this is a letter of this group's own: its topic may lie within what the group consumes.
 pub(crate) fn is_own(message: &Message, group: &str) -> bool {
-    message.header(GROUP) == Some(group)
+    message.header(wire::DEAD_GROUP) == Some(group)
 }

@@ -91,10 +91,10 @@ impl JetStream {
             .context
             .get_stream(&self.stream)
             .await
-            .map_err(|error| self.refused(&error))?;
+            .map_err(|error| self.refused(error))?;
         if stream.cached_info().config.retention == RetentionPolicy::WorkQueue {
             return Err(self.refused(
-                &"a work queue can't be read in order. Give the stream the retention `limits` or `interest`",
+                "a work queue can't be read in order. Give the stream the retention `limits` or `interest`",
             ));
         }
         self.check_dead_letters(options, &stream.cached_info().config.subjects)
@@ -102,11 +102,11 @@ impl JetStream {
         let mut durable = stream
             .create_consumer(self.durable(group))
             .await
-            .map_err(|error| self.refused(&error))?;
+            .map_err(|error| self.refused(error))?;
         let floor = durable
             .info()
             .await
-            .map_err(|error| self.refused(&error))?
+            .map_err(|error| self.refused(error))?
             .ack_floor
             .stream_sequence;
         let (incoming_sender, incoming) = mpsc::unbounded_channel();
@@ -162,18 +162,21 @@ impl JetStream {
         for topic in topics {
             if let Err(error) = self.context.stream_by_subject(&topic).await {
                 return Err(ConsumeError::Broker {
-                    what: format!("no stream takes the dead letters' subject {topic}"),
-                    why: format!("{error}. Add the subject to a stream, or name another with `dead_letters`"),
+                    what: format!(
+                        "no stream takes the dead letters' subject {topic} (add the subject to a stream, or name another \
+                         with `dead_letters`)"
+                    ),
+                    source: error.into(),
                 });
             }
         }
         Ok(())
     }
 
-    fn refused(&self, why: &dyn std::fmt::Display) -> ConsumeError {
+    fn refused(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConsumeError {
         ConsumeError::Broker {
             what: format!("the stream {} can't be consumed", self.stream),
-            why: why.to_string(),
+            source: why.into(),
         }
     }
 }

@@ -11,15 +11,18 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::{handler::HandlerError, message::Message};
-use crate::event::Event;
+use crate::{event::Event, wire};
 
 /// Names and ids are at most this long: they stand in indexes.
 const NAME_BYTES_MAX: usize = 1_000;
 
 /// An event that was received. It is an [`Event`], and knows when that was written.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Received {
+    /// What the producer wrote.
     pub event: Event,
+    /// When it was written, if its envelope tells.
     pub created_at: Option<Timestamp>,
 }
 
@@ -96,7 +99,7 @@ impl Envelope {
     fn of(message: &Message) -> Self {
         let has = |name: &str| message.header(name).is_some();
         let content = message.header("content-type").unwrap_or_default();
-        if has("Pillarbox-Event-Type") {
+        if has(wire::EVENT_TYPE) {
             Self::Raw
         } else if content.starts_with("application/cloudevents") {
             Self::StructuredCloudEvent
@@ -108,7 +111,7 @@ impl Envelope {
             Self::Debezium
         } else if serde_json::from_slice::<Identified>(&message.body).is_ok() {
             Self::Whole
-        } else if has("Pillarbox-Id") || has("Nats-Msg-Id") {
+        } else if has(wire::ID) || has(wire::NATS_MSG_ID) {
             Self::Raw
         } else {
             Self::Unknown
@@ -150,14 +153,13 @@ fn own_headers(message: &Message, ours: impl Fn(&str) -> bool) -> BTreeMap<Strin
     message
         .headers
         .iter()
-        .filter(|(name, _)| !starts_with(name, "Pillarbox-") && !starts_with(name, "Nats-") && !ours(name))
+        .filter(|(name, _)| {
+            !wire::starts_with(name, wire::PREFIX)
+                && !wire::starts_with(name, wire::NATS_PREFIX)
+                && !ours(name)
+        })
         .filter_map(|(name, text)| Some((name.clone(), std::str::from_utf8(text).ok()?.to_owned())))
         .collect()
-}
-
-fn starts_with(name: &str, prefix: &str) -> bool {
-    name.get(..prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 fn event(
@@ -170,7 +172,10 @@ fn event(
     let own_key = || String::from_utf8(message.key.as_ref()?.to_vec()).ok();
     let key = key.or_else(own_key).filter(|key| !key.is_empty());
     let (aggregate_type, aggregate_id) = aggregate;
-    let mut event = Event::new(message.topic.clone(), event_type, aggregate_type, aggregate_id).id(id);
+    let mut event = Event::to(message.topic.clone())
+        .id(id)
+        .event_type(event_type)
+        .aggregate(aggregate_type, aggregate_id);
     // Where the aggregate's id is the key, nobody said that it is another.
     event.partition_key = key.filter(|key| *key != event.aggregate_id);
     event
@@ -178,24 +183,22 @@ fn event(
 
 fn raw(message: &Message) -> Result<Received, String> {
     let text = |name: &str| message.header(name).map(str::to_owned);
-    let id = uuid(message.header("Pillarbox-Id").or(message.header("Nats-Msg-Id")))?;
+    let id = uuid(message.header(wire::ID).or(message.header(wire::NATS_MSG_ID)))?;
     let aggregate = (
-        text("Pillarbox-Aggregate-Type").unwrap_or_default(),
-        text("Pillarbox-Aggregate-Id").unwrap_or_default(),
+        text(wire::AGGREGATE_TYPE).unwrap_or_default(),
+        text(wire::AGGREGATE_ID).unwrap_or_default(),
     );
-    let event_type = text("Pillarbox-Event-Type").unwrap_or_default();
-    let mut event = event(message, id, event_type, aggregate, text("Pillarbox-Key"));
+    let event_type = text(wire::EVENT_TYPE).unwrap_or_default();
+    let mut event = event(message, id, event_type, aggregate, text(wire::KEY));
     event.payload = body(message);
-    event.aggregate_version = number("aggregate version", message.header("Pillarbox-Aggregate-Version"))?;
-    event.schema_version = number("schema version", message.header("Pillarbox-Schema-Version"))?.unwrap_or(1);
-    event.project_id = text("Pillarbox-Project-Id");
-    event.user_id = text("Pillarbox-User-Id");
+    event.aggregate_version = number("aggregate version", message.header(wire::AGGREGATE_VERSION))?;
+    event.schema_version = number("schema version", message.header(wire::SCHEMA_VERSION))?.unwrap_or(1);
+    event.project_id = text(wire::PROJECT_ID);
+    event.user_id = text(wire::USER_ID);
     event.headers = own_headers(message, |_| false);
     Ok(Received {
         event,
-        created_at: message
-            .header("Pillarbox-Created-At")
-            .and_then(|at| at.parse().ok()),
+        created_at: message.header(wire::CREATED_AT).and_then(|at| at.parse().ok()),
     })
 }
 
@@ -213,12 +216,14 @@ fn cloud_event(message: &Message, attribute: &dyn Fn(&str) -> Option<String>) ->
     event.project_id = attribute("projectid");
     event.user_id = attribute("userid");
     event.headers = own_headers(message, |name| {
-        starts_with(name, "ce_") || starts_with(name, "ce-") || name.eq_ignore_ascii_case("content-type")
+        wire::starts_with(name, "ce_")
+            || wire::starts_with(name, "ce-")
+            || name.eq_ignore_ascii_case("content-type")
     });
     for (name, from) in [
-        ("traceparent", "traceparent"),
-        ("tracestate", "tracestate"),
-        ("correlation-id", "correlationid"),
+        (wire::TRACEPARENT, "traceparent"),
+        (wire::TRACESTATE, "tracestate"),
+        (wire::CORRELATION_ID, "correlationid"),
     ] {
         if let Some(text) = attribute(from) {
             event.headers.entry(name.to_owned()).or_insert(text);

@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{letter::Letter, message::Message};
+use super::{ConsumeError, letter::Letter, message::Message};
 
 /// The engine's end of a broker. What it takes out of `incoming` is bounded by the room that messages hold.
 pub(crate) struct Source {
@@ -24,6 +24,9 @@ pub(crate) enum Incoming {
         lane: u64,
         quiet: std::sync::mpsc::Sender<()>,
     },
+    /// Nothing comes any more, and why.
+    #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
+    Ended(ConsumeError),
 }
 
 /// To the broker's own task.

@@ -1,17 +1,19 @@
 //! The trace and the correlation id that came with an event. [`Event::follows`] carries them on.
 
-use crate::event::Event;
-
-const TRACEPARENT: &str = "traceparent";
-const TRACESTATE: &str = "tracestate";
-const CORRELATION_ID: &str = "correlation-id";
+use crate::{
+    event::Event,
+    wire::{CORRELATION_ID, TRACEPARENT, TRACESTATE},
+};
 
 /// W3C trace context, and the correlation id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
+    /// The span that caused the event.
     pub traceparent: Option<String>,
+    /// What tracing systems add to it.
     pub tracestate: Option<String>,
+    /// The business process that the event belongs to.
     pub correlation_id: Option<String>,
 }
 

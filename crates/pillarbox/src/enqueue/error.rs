@@ -11,6 +11,7 @@ use crate::{check::CheckError, pressure::Pressure};
 /// again.
 pub type DatabaseError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why an event was not written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
@@ -19,6 +20,7 @@ pub enum EnqueueError {
     Refused {
         /// Which of the events given, from 0.
         index: usize,
+        /// What is wrong with it.
         #[source]
         problem: CheckError,
     },
@@ -37,6 +39,7 @@ pub enum EnqueueError {
         limit: u64,
         /// How long the oldest of them has waited, where it is known.
         oldest: Option<Duration>,
+        /// When to try again.
         retry_after: Duration,
     },
     /// Another transaction has written this version of the aggregate. On PostgreSQL and MongoDB this one can't go on: roll back,
@@ -45,13 +48,22 @@ pub enum EnqueueError {
         "version {version} of {aggregate_type} {aggregate_id} is taken: another transaction has written it. Roll back, read it again and try again"
     )]
     VersionTaken {
+        /// The aggregate's type.
         aggregate_type: String,
+        /// The aggregate's id.
         aggregate_id: String,
+        /// The version that both wrote.
         version: i64,
+        /// What the database said.
+        #[source]
+        source: DatabaseError,
     },
+    /// The outbox is not there, or is of another version.
     #[error("there is no table {table} of this version: run `pillarbox migrate` on this database first")]
     NotMigrated {
+        /// The table's name, as configured.
         table: String,
+        /// What the database said, where it said something.
         #[source]
         source: Option<DatabaseError>,
     },
@@ -60,10 +72,12 @@ pub enum EnqueueError {
         "there is no open transaction: begin one (`start_transaction`, diesel: `transaction`) before the application's own writes"
     )]
     NoTransaction,
+    /// MongoDB: neither the address nor the table names a database.
     #[error(
         "nothing says in which database the outbox is: name it in the address (`mongodb://host/shop`) or before the table (`shop.outbox_events`)"
     )]
     NoDatabase,
+    /// The database's own error: see [`DatabaseError`].
     #[error("the database refused the event")]
     Database(#[source] DatabaseError),
 }

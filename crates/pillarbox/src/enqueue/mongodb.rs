@@ -8,6 +8,8 @@
 mod keys;
 mod pressure;
 
+pub(crate) use self::pressure::known::Knowledge;
+
 use std::collections::HashSet;
 
 use jiff::Timestamp as Time;
@@ -17,13 +19,21 @@ use mongodb::{
     error::{Error, ErrorKind},
 };
 
-use super::{EnqueueError, Enqueued, Outbox, Transaction};
-use crate::{event::Event, lane::lane_of, pressure::Pressure};
+use self::pressure::known::Shared;
+use super::{EnqueueError, Enqueued, Outbox};
+use crate::{
+    event::Event,
+    lane::lane_of,
+    pressure::Pressure,
+    transaction::{Transaction, sealed},
+};
 
 /// Events in one command. More need several, and no more memory than that.
 const COMMAND_EVENTS_MAX: usize = 1_000;
 
-impl Transaction for ClientSession {
+impl Transaction for ClientSession {}
+
+impl sealed::Write for ClientSession {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         if !in_transaction(self).await? {
             return Err(EnqueueError::NoTransaction);
@@ -75,6 +85,7 @@ struct Place {
     table: String,
     database: Database,
     events: Collection<Document>,
+    known: Shared,
 }
 
 impl Place {
@@ -85,9 +96,11 @@ impl Place {
         let table = outbox.tables().name();
         let (database, name) = place(table, default).ok_or(EnqueueError::NoDatabase)?;
         let database = client.database(database);
+        let events = database.collection(name);
         Ok(Self {
             table: table.to_owned(),
-            events: database.collection(name),
+            known: outbox.knowledge().of(&events.namespace()),
+            events,
             database,
         })
     }
@@ -146,6 +159,7 @@ fn explain(error: Error, events: &[Event]) -> EnqueueError {
             aggregate_type: event.aggregate_type.clone(),
             aggregate_id: event.aggregate_id.clone(),
             version,
+            source: error.into(),
         },
         None => error.into(),
     }

@@ -10,16 +10,25 @@ mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
 use self::columns::{Columns, Row};
 use super::{DatabaseError, EnqueueError, Enqueued, Outbox};
-use crate::{event::Event, pressure::Pressure, table::Tables};
+use crate::{event::Event, pressure::Pressure, statement::statements, table::Tables};
 
 /// Events in one statement. More need several, and no more memory than that.
 const STATEMENT_EVENTS_MAX: usize = 1_000;
+
+statements! {
+    pub(super) struct Statements {
+        lock_keys: "postgres/lock_keys.sql",
+        insert_one: "postgres/insert_one.sql",
+        insert: "postgres/insert.sql",
+        pressure: "postgres/pressure.sql",
+    }
+}
 
 /// The channel on which a sleeping relay of this outbox listens.
 pub fn channel(tables: &Tables) -> String {
@@ -31,25 +40,29 @@ trait Carrier: Send {
     /// Runs `pressure.sql`.
     fn ask(
         &mut self,
-        sql: &str,
+        sql: &Arc<str>,
         topics: &[&str],
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 
     /// Runs `lock_keys.sql`.
     fn lock(
         &mut self,
-        sql: &str,
+        sql: &Arc<str>,
         keys: &[&str],
         topics: &[&str],
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 
     /// Runs `insert_one.sql`, and says how many events it wrote.
-    fn write_one(&mut self, sql: &str, row: &Row<'_>) -> impl Future<Output = Result<u64, Failure>> + Send;
+    fn write_one(
+        &mut self,
+        sql: &Arc<str>,
+        row: &Row<'_>,
+    ) -> impl Future<Output = Result<u64, Failure>> + Send;
 
     /// Runs `insert.sql`.
     fn write(
         &mut self,
-        sql: &str,
+        sql: &Arc<str>,
         columns: &Columns<'_>,
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 }
@@ -103,10 +116,10 @@ async fn lock_keys(
     events: &[Event],
     topics: &[&str],
 ) -> Result<(), EnqueueError> {
-    let sql = outbox.tables().render(include_str!("postgres/lock_keys.sql"));
+    let sql = outbox.postgres(|sql| &sql.lock_keys);
     let keys: Vec<&str> = events.iter().map(Event::key).collect();
     let answers = tx
-        .lock(&sql, &keys, topics)
+        .lock(sql, &keys, topics)
         .await
         .map_err(|failure| failure.explain(outbox, events))?;
     refused(&answers)
@@ -119,10 +132,10 @@ async fn write_one(
     event: &Event,
     ask: bool,
 ) -> Result<bool, EnqueueError> {
-    let sql = outbox.tables().render(include_str!("postgres/insert_one.sql"));
+    let sql = outbox.postgres(|sql| &sql.insert_one);
     let row = Row::of(event, ask, channel(outbox.tables()))?;
     let written = tx
-        .write_one(&sql, &row)
+        .write_one(sql, &row)
         .await
         .map_err(|failure| failure.explain(outbox, std::slice::from_ref(event)))?;
     Ok(written > 0)
@@ -134,12 +147,12 @@ async fn write(
     events: &[Event],
     mut topics: Vec<&str>,
 ) -> Result<Vec<Enqueued>, EnqueueError> {
-    let sql = outbox.tables().render(include_str!("postgres/insert.sql"));
+    let sql = outbox.postgres(|sql| &sql.insert);
     let mut enqueued = Vec::with_capacity(events.len());
     for events in events.chunks(STATEMENT_EVENTS_MAX) {
         let columns = Columns::of(events, std::mem::take(&mut topics), channel(outbox.tables()))?;
         let answers = tx
-            .write(&sql, &columns)
+            .write(sql, &columns)
             .await
             .map_err(|failure| failure.explain(outbox, events))?;
         refused(&answers)?;
@@ -169,9 +182,9 @@ async fn pressure(
     outbox: &Outbox,
     topic: &str,
 ) -> Result<Option<Pressure>, EnqueueError> {
-    let sql = outbox.tables().render(include_str!("postgres/pressure.sql"));
+    let sql = outbox.postgres(|sql| &sql.pressure);
     let answers = tx
-        .ask(&sql, &[topic])
+        .ask(sql, &[topic])
         .await
         .map_err(|failure| failure.explain(outbox, &[]))?;
     Ok(answers.iter().find_map(Answer::pressure))
@@ -209,16 +222,20 @@ impl Failure {
             };
         }
         let index = tables.index("unique_versions");
-        if self.constraint.as_deref() == Some(index.trim_matches('"'))
-            && let Some(taken) = self.taken(events)
-        {
-            return taken;
+        let versions = self.constraint.as_deref() == Some(index.trim_matches('"'));
+        match self.taken(events).filter(|_| versions) {
+            Some((event, version)) => EnqueueError::VersionTaken {
+                aggregate_type: event.aggregate_type.clone(),
+                aggregate_id: event.aggregate_id.clone(),
+                version,
+                source: self.error,
+            },
+            None => EnqueueError::Database(self.error),
         }
-        EnqueueError::Database(self.error)
     }
 
     /// The detail shows the version that is taken: `(…)=(order, o-1, 3) already exists`.
-    fn taken(&self, events: &[Event]) -> Option<EnqueueError> {
+    fn taken<'a>(&self, events: &'a [Event]) -> Option<(&'a Event, i64)> {
         let mut versioned = events
             .iter()
             .filter_map(|event| Some((event, event.aggregate_version?)));
@@ -229,14 +246,9 @@ impl Failure {
                 event.aggregate_type, event.aggregate_id
             ))
         };
-        let (event, version) = match events {
-            [_] => versioned.next()?,
-            _ => versioned.find(|(event, version)| shown(event, *version))?,
-        };
-        Some(EnqueueError::VersionTaken {
-            aggregate_type: event.aggregate_type.clone(),
-            aggregate_id: event.aggregate_id.clone(),
-            version,
-        })
+        match events {
+            [_] => versioned.next(),
+            _ => versioned.find(|(event, version)| shown(event, *version)),
+        }
     }
 }

@@ -6,19 +6,37 @@
 
 mod pressure;
 
-use jiff::Timestamp;
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr, Sqlite, Transaction, query::Query, sqlite::SqliteArguments};
+use std::sync::Arc;
 
-use super::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction};
-use crate::{event::Event, lane::lane_of, pressure::Pressure};
+use jiff::Timestamp;
+use sqlx::{AssertSqlSafe, Sqlite, Transaction, query::Query, sqlite::SqliteArguments};
+
+use super::{EnqueueError, Enqueued, Outbox};
+use crate::{
+    event::Event,
+    lane::lane_of,
+    pressure::Pressure,
+    statement::statements,
+    transaction::{Transaction as OpenTransaction, sealed},
+};
+
+statements! {
+    pub(super) struct Statements {
+        insert_one: "sqlite/insert_one.sql",
+        insert: "sqlite/insert.sql",
+        pressure: "sqlite/pressure.sql",
+    }
+}
 
 type Insert<'a> = Query<'a, Sqlite, SqliteArguments>;
 
-impl OpenTransaction for Transaction<'_, Sqlite> {
+impl OpenTransaction for Transaction<'_, Sqlite> {}
+
+impl sealed::Write for Transaction<'_, Sqlite> {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let now = Timestamp::now().as_microsecond();
         if let [event] = events {
-            let sql = statement(outbox, include_str!("sqlite/insert_one.sql"));
+            let sql = outbox.sqlite(|sql| &sql.insert_one);
             let insert = filled(sql, event, now)?.bind(outbox.tables().name());
             if execute(self, outbox, event, insert).await? == Enqueued::New {
                 return Ok(vec![Enqueued::New]);
@@ -29,10 +47,10 @@ impl OpenTransaction for Transaction<'_, Sqlite> {
         if let Some(busy) = pressure::refusal(&classes, topics) {
             return Err(busy);
         }
-        let sql = statement(outbox, include_str!("sqlite/insert.sql"));
+        let sql = outbox.sqlite(|sql| &sql.insert);
         let mut enqueued = Vec::with_capacity(events.len());
         for event in events {
-            enqueued.push(execute(self, outbox, event, filled(sql.clone(), event, now)?).await?);
+            enqueued.push(execute(self, outbox, event, filled(sql, event, now)?).await?);
         }
         Ok(enqueued)
     }
@@ -43,16 +61,12 @@ impl OpenTransaction for Transaction<'_, Sqlite> {
     }
 }
 
-fn statement(outbox: &Outbox, sql: &str) -> SqlStr {
-    AssertSqlSafe(outbox.tables().render(sql)).into_sql_str()
-}
-
 /// An insert of this event, as both statements number its columns.
-fn filled(sql: SqlStr, event: &Event, now: i64) -> Result<Insert<'_>, EnqueueError> {
+fn filled<'a>(sql: &Arc<str>, event: &'a Event, now: i64) -> Result<Insert<'a>, EnqueueError> {
     let encode = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Encode(error);
     let headers = serde_json::to_string(&event.headers).map_err(|e| encode(e.into()))?;
     let payload = std::str::from_utf8(&event.payload).map_err(|e| encode(e.into()))?;
-    Ok(sqlx::query::<Sqlite>(sql)
+    Ok(sqlx::query::<Sqlite>(AssertSqlSafe(sql.clone()))
         .bind(i64::from(lane_of(event.key())))
         .bind(event.id.to_string())
         .bind(&event.topic)
@@ -109,6 +123,7 @@ fn explain(outbox: &Outbox, event: Option<&Event>, error: sqlx::Error) -> Enqueu
             aggregate_type: event.aggregate_type.clone(),
             aggregate_id: event.aggregate_id.clone(),
             version,
+            source: error.into(),
         },
         _ => error.into(),
     }

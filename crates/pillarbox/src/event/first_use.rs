@@ -1,58 +1,71 @@
-//! Whether an event's id was never used.
+//! Whether an event's id may be in an outbox already.
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering, fence},
+    },
 };
 
 use uuid::Uuid;
 
-/// An id that `Event::new` made is in no outbox before its event is first written, so who would have to look for it first
-/// need not. What makes a second use possible spends this: the first one, a clone, another id.
-#[doc(hidden)]
-#[derive(Default)]
-pub struct FirstUse {
+/// An id that `Event::to` made is in no outbox before its event is first written, so nobody has to look for it there.
+///
+/// All copies of an event share what is known of its id. One of them may skip the look if
+/// - the event still has the id that was made with it,
+/// - no other copy exists: one that is written at the same time could be committed first, and
+/// - none was written before: that is in `used`, which outlives the copy that was written.
+///
+/// Any of several copies may be written first, or all of them at once, so while there are several, each is looked for.
+/// Copying changes nothing: once the others are gone unwritten, the last one skips the look again.
+///
+/// An event that was read, or whose id was given, shares nothing and is always looked for.
+#[derive(Clone, Default)]
+pub(crate) struct FirstUse(Option<Arc<Made>>);
+
+struct Made {
     id: Uuid,
-    ahead: AtomicBool,
+    used: AtomicBool,
 }
 
 impl FirstUse {
+    /// Of an id that was made just now.
     pub(super) fn of(id: Uuid) -> Self {
-        Self {
-            id,
-            ahead: AtomicBool::new(true),
-        }
+        let used = AtomicBool::new(false);
+        Self(Some(Arc::new(Made { id, used })))
     }
 
-    /// Whether this is the first use of `id`. Says so once.
+    /// Whether this is surely the first use of `id`. Says so once.
     #[cfg_attr(not(any(feature = "mongodb", feature = "trace")), allow(dead_code))]
     pub(crate) fn take(&self, id: Uuid) -> bool {
-        self.ahead.swap(false, Relaxed) && self.id == id
+        let Some(made) = &self.0 else { return false };
+        // In this order: a copy that is gone by now has set `used` before it went. The fence pairs with the release in
+        // the drop of its `Arc`.
+        let only_copy = Arc::strong_count(made) == 1;
+        fence(Ordering::Acquire);
+        let used = made.used.swap(true, Ordering::Relaxed);
+        only_copy && !used && made.id == id
     }
 
-    /// To a copy that is used in the place of this one.
+    /// For a copy that is written in the place of this one.
     #[cfg(feature = "trace")]
     pub(crate) fn hand_over(&self, id: Uuid) -> Self {
-        Self {
-            id,
-            ahead: AtomicBool::new(self.take(id)),
+        match self.take(id) {
+            true => Self::of(id),
+            false => Self::default(),
         }
     }
 }
 
-/// Short, as it stands in every event's.
+/// Short, because it is printed with every event.
 impl fmt::Debug for FirstUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ahead = self.ahead.load(Relaxed);
-        f.write_str(if ahead { "ahead" } else { "over" })
-    }
-}
-
-/// Of an event that is there twice either may be written first.
-impl Clone for FirstUse {
-    fn clone(&self) -> Self {
-        self.ahead.store(false, Relaxed);
-        Self::default()
+        let unused = |made: &Arc<Made>| !made.used.load(Ordering::Relaxed);
+        f.write_str(match self.0.as_ref().is_some_and(unused) {
+            true => "ahead",
+            false => "over",
+        })
     }
 }
 
@@ -70,7 +83,7 @@ mod tests {
     use crate::event::Event;
 
     fn event() -> Event {
-        Event::new("t", "X", "thing", "1")
+        Event::to("t").event_type("X").aggregate("thing", "1")
     }
 
     fn is_first_use(event: &Event) -> bool {
@@ -93,11 +106,35 @@ mod tests {
     }
 
     #[test]
-    fn neither_of_two_clones_is_surely_the_first() {
+    fn neither_of_two_copies_is_surely_the_first() {
         let event = event();
-        let clone = event.clone();
-        assert!(!is_first_use(&clone));
+        let copy = event.clone();
+        assert!(!is_first_use(&copy));
         assert!(!is_first_use(&event));
+    }
+
+    #[test]
+    fn a_copy_that_was_written_is_remembered_when_it_is_gone() {
+        let event = event();
+        let copy = event.clone();
+        std::thread::spawn(move || is_first_use(&copy)).join().unwrap();
+        assert!(!is_first_use(&event));
+    }
+
+    #[test]
+    fn a_copy_that_was_not_written_changes_nothing() {
+        let event = event();
+        let copy = event.clone();
+        drop(copy);
+        assert!(is_first_use(&event));
+        let copy = self::event().clone();
+        assert!(is_first_use(&copy), "the only one there is");
+    }
+
+    #[test]
+    fn an_id_that_was_given_may_have_been_used() {
+        let given = Event::to("t").id(Uuid::now_v7()).event_type("X");
+        assert!(!is_first_use(&given.aggregate("thing", "1")));
     }
 
     #[test]

@@ -14,15 +14,20 @@ use mongodb::{
 };
 use uuid::Uuid;
 
-use super::{Database as InboxDatabase, Inbox, InboxError, Seen, Sighting, Transaction, find};
-use crate::enqueue::{mongodb_in_transaction, mongodb_place};
+use super::{Database as InboxDatabase, Inbox, InboxError, Remember, Seen, Sighting, find};
+use crate::{
+    enqueue::{mongodb_in_transaction, mongodb_place},
+    transaction::sealed,
+};
 
 /// Forgotten in one command.
 const FORGET_MAX: i64 = 1_000;
 /// A commit whose result is not known is asked for again. Later the whole event is tried again, and found processed.
 const COMMITS_MAX: u32 = 3;
 
-impl Transaction for ClientSession {
+impl Remember for ClientSession {}
+
+impl sealed::Remember for ClientSession {
     async fn remember(&mut self, inbox: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
         if !mongodb_in_transaction(self).await? {
             return Err(InboxError::NoTransaction);

@@ -7,17 +7,32 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
-use super::{Database, Inbox, InboxError, Seen, Sighting, Transaction as OpenTransaction, find};
+use super::{Database, Inbox, InboxError, Remember, Seen, Sighting, find};
+use crate::{statement::statements, transaction::sealed};
 
 pub(super) const SCHEMA: &str = include_str!("postgres/schema.sql");
-const ONCE: &str = include_str!("postgres/once.sql");
-const NEWER: &str = include_str!("postgres/newer.sql");
-const LAST: &str = include_str!("postgres/last.sql");
-const FORGET: &str = include_str!("postgres/forget.sql");
 /// Of those who make the tables at the same time one waits: `create table if not exists` alone would fail.
 const MIGRATION_LOCK: i64 = 0x7069_6c6c_696e;
 
-impl OpenTransaction for Transaction<'_, Postgres> {
+statements! {
+    pub(super) struct Statements {
+        once: "postgres/once.sql",
+        newer: "postgres/newer.sql",
+        last: "postgres/last.sql",
+        forget: "postgres/forget.sql",
+        enter: "postgres/enter.sql",
+        tidy: "postgres/tidy.sql",
+        settled: "postgres/settled.sql",
+        begun: "postgres/begun.sql",
+        begins: "postgres/begins.sql",
+        ended: "postgres/ended.sql",
+        ends: "postgres/ends.sql",
+    }
+}
+
+impl Remember for Transaction<'_, Postgres> {}
+
+impl sealed::Remember for Transaction<'_, Postgres> {
     async fn remember(&mut self, inbox: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
         remember(self, inbox, sighting)
             .await
@@ -25,7 +40,7 @@ impl OpenTransaction for Transaction<'_, Postgres> {
     }
 
     async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(inbox.render(attempts::ENDED)))
+        sqlx::query(inbox.postgres(|sql| &sql.ended))
             .bind(group)
             .bind(event_id)
             .execute(&mut **self)
@@ -40,7 +55,7 @@ async fn remember(
     inbox: &Inbox,
     sighting: Sighting<'_>,
 ) -> Result<Seen, sqlx::Error> {
-    let once = sqlx::query(AssertSqlSafe(inbox.render(ONCE)))
+    let once = sqlx::query(inbox.postgres(|sql| &sql.once))
         .bind(sighting.group)
         .bind(sighting.event_id)
         .bind(sighting.entity_id)
@@ -53,7 +68,7 @@ async fn remember(
     let (Some(entity), Some(version), true) = (sighting.entity_id, sighting.version, sighting.newer) else {
         return Ok(Seen::First);
     };
-    let newer = sqlx::query(AssertSqlSafe(inbox.render(NEWER)))
+    let newer = sqlx::query(inbox.postgres(|sql| &sql.newer))
         .bind(sighting.group)
         .bind(entity)
         .bind(version)
@@ -62,7 +77,7 @@ async fn remember(
     if newer.rows_affected() == 1 {
         return Ok(Seen::First);
     }
-    let last = sqlx::query_scalar(AssertSqlSafe(inbox.render(LAST)))
+    let last = sqlx::query_scalar(inbox.postgres(|sql| &sql.last))
         .bind(sighting.group)
         .bind(entity)
         .fetch_one(&mut **tx)
@@ -109,7 +124,7 @@ impl Database for PgPool {
     }
 
     async fn forget_some(&self, inbox: &Inbox, group: &str, older_than: Duration) -> Result<u64, InboxError> {
-        let forgotten = sqlx::query(AssertSqlSafe(inbox.render(FORGET)))
+        let forgotten = sqlx::query(inbox.postgres(|sql| &sql.forget))
             .bind(group)
             .bind(older_than.as_secs_f64())
             .execute(self)

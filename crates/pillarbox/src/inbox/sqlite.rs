@@ -10,15 +10,30 @@ use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
 use uuid::Uuid;
 
-use super::{Database, Inbox, InboxError, Seen, Sighting, Transaction as OpenTransaction, find};
+use super::{Database, Inbox, InboxError, Remember, Seen, Sighting, find};
+use crate::{statement::statements, transaction::sealed};
 
 pub(super) const SCHEMA: &str = include_str!("sqlite/schema.sql");
-const ONCE: &str = include_str!("sqlite/once.sql");
-const NEWER: &str = include_str!("sqlite/newer.sql");
-const LAST: &str = include_str!("sqlite/last.sql");
-const FORGET: &str = include_str!("sqlite/forget.sql");
 
-impl OpenTransaction for Transaction<'_, Sqlite> {
+statements! {
+    pub(super) struct Statements {
+        once: "sqlite/once.sql",
+        newer: "sqlite/newer.sql",
+        last: "sqlite/last.sql",
+        forget: "sqlite/forget.sql",
+        enter: "sqlite/enter.sql",
+        tidy: "sqlite/tidy.sql",
+        settled: "sqlite/settled.sql",
+        begun: "sqlite/begun.sql",
+        begins: "sqlite/begins.sql",
+        ended: "sqlite/ended.sql",
+        fewer: "sqlite/fewer.sql",
+    }
+}
+
+impl Remember for Transaction<'_, Sqlite> {}
+
+impl sealed::Remember for Transaction<'_, Sqlite> {
     async fn remember(&mut self, inbox: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
         remember(self, inbox, sighting)
             .await
@@ -26,7 +41,7 @@ impl OpenTransaction for Transaction<'_, Sqlite> {
     }
 
     async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(inbox.render(attempts::ENDED)))
+        sqlx::query(inbox.sqlite(|sql| &sql.ended))
             .bind(group)
             .bind(event_id.to_string())
             .execute(&mut **self)
@@ -41,7 +56,7 @@ async fn remember(
     inbox: &Inbox,
     sighting: Sighting<'_>,
 ) -> Result<Seen, sqlx::Error> {
-    let once = sqlx::query(AssertSqlSafe(inbox.render(ONCE)))
+    let once = sqlx::query(inbox.sqlite(|sql| &sql.once))
         .bind(sighting.group)
         .bind(sighting.event_id.to_string())
         .bind(sighting.entity_id)
@@ -55,7 +70,7 @@ async fn remember(
     let (Some(entity), Some(version), true) = (sighting.entity_id, sighting.version, sighting.newer) else {
         return Ok(Seen::First);
     };
-    let newer = sqlx::query(AssertSqlSafe(inbox.render(NEWER)))
+    let newer = sqlx::query(inbox.sqlite(|sql| &sql.newer))
         .bind(sighting.group)
         .bind(entity)
         .bind(version)
@@ -64,7 +79,7 @@ async fn remember(
     if newer.rows_affected() == 1 {
         return Ok(Seen::First);
     }
-    let last = sqlx::query_scalar(AssertSqlSafe(inbox.render(LAST)))
+    let last = sqlx::query_scalar(inbox.sqlite(|sql| &sql.last))
         .bind(sighting.group)
         .bind(entity)
         .fetch_one(&mut **tx)
@@ -102,7 +117,7 @@ impl Database for SqlitePool {
 
     async fn forget_some(&self, inbox: &Inbox, group: &str, older_than: Duration) -> Result<u64, InboxError> {
         let age = i64::try_from(older_than.as_micros()).unwrap_or(i64::MAX);
-        let forgotten = sqlx::query(AssertSqlSafe(inbox.render(FORGET)))
+        let forgotten = sqlx::query(inbox.sqlite(|sql| &sql.forget))
             .bind(group)
             .bind(Timestamp::now().as_microsecond().saturating_sub(age))
             .execute(self)

@@ -40,7 +40,9 @@ fn whole(fuzz: &mut Fuzz) -> String {
         true => fuzz.text(),
         false => usual.to_owned(),
     };
-    let mut event = Event::new(name("shop.x"), name("X"), name("order"), name("o-1"));
+    let mut event = Event::to(name("shop.x"))
+        .event_type(name("X"))
+        .aggregate(name("order"), name("o-1"));
     event.partition_key = Some(name("key"));
     event.user_id = Some(name("user"));
     event = event.header(name("header"), name("value"));

@@ -115,10 +115,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_refused_before_it_fills_the_memory() {
-        let limits = Limits {
-            payload_bytes_max: 10,
-            ..Limits::default()
-        };
+        let limits = Limits::default().payload_bytes_max(10);
         let text = error(&"x".repeat(LINE_OVERHEAD_BYTES_MAX + 12), &limits);
         assert!(text.contains("line 1 is longer"), "{text}");
     }

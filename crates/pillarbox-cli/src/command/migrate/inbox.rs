@@ -4,32 +4,35 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use pillarbox::Inbox;
-use pillarbox_relay::store::sqlite::make_private;
+use pillarbox_relay::{driver, store::sqlite::make_private};
 use sqlx::{PgPool, SqlitePool, sqlite::SqliteConnectOptions};
 
 /// The SQL, without connecting.
 pub(super) fn sql(url: &str) -> Result<String> {
     let inbox = Inbox::default();
-    match scheme(url) {
-        "postgres" | "postgresql" => Ok(inbox.postgres_sql()),
-        "sqlite" => Ok(inbox.sqlite_sql()),
-        "mongodb" | "mongodb+srv" => {
+    match kind(url) {
+        Some("postgres") => Ok(inbox.postgres_sql()),
+        Some("sqlite") => Ok(inbox.sqlite_sql()),
+        Some("mongodb") => {
             bail!("MongoDB has no SQL: run `pillarbox migrate --inbox` without `--print`")
         }
-        other => bail!("`{other}:` is no database this build knows"),
+        _ => bail!(
+            "this is no address of a database. Use {}",
+            driver::store_examples()
+        ),
     }
 }
 
 pub(super) async fn migrate(url: &str) -> Result<()> {
     let inbox = Inbox::default();
-    match scheme(url) {
-        "postgres" | "postgresql" => {
+    match kind(url) {
+        Some("postgres") => {
             let pool = PgPool::connect(url)
                 .await
                 .context("can't connect to PostgreSQL")?;
             inbox.migrate(&pool).await?;
         }
-        "sqlite" => {
+        Some("sqlite") => {
             let file = SqliteConnectOptions::from_str(url)
                 .context("the address of the SQLite database can't be read")?
                 .create_if_missing(true);
@@ -40,7 +43,7 @@ pub(super) async fn migrate(url: &str) -> Result<()> {
             inbox.migrate(&pool).await?;
         }
         #[cfg(feature = "mongodb")]
-        "mongodb" | "mongodb+srv" => {
+        Some("mongodb") => {
             let client = mongodb::Client::with_uri_str(url)
                 .await
                 .context("can't connect to MongoDB")?;
@@ -49,11 +52,18 @@ pub(super) async fn migrate(url: &str) -> Result<()> {
                 .context("the address names no database: put it after the host, as in mongodb://host/shop")?;
             inbox.migrate(&database).await?;
         }
-        other => bail!("`{other}:` is no database this build knows"),
+        #[cfg(not(feature = "mongodb"))]
+        Some("mongodb") => {
+            bail!(driver::store(url).map_or_else(String::new, |driver| driver.about.missing()))
+        }
+        _ => bail!(
+            "this is no address of a database. Use {}",
+            driver::store_examples()
+        ),
     }
     Ok(())
 }
 
-fn scheme(url: &str) -> &str {
-    url.split_once(':').map_or(url, |(scheme, _)| scheme)
+fn kind(url: &str) -> Option<&'static str> {
+    driver::store(url).map(|driver| driver.about.kind)
 }

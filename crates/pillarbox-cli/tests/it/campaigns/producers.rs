@@ -97,7 +97,9 @@ async fn sleep(time: Duration, stop: &CancellationToken) {
 /// The events that follow when a key's counter went up by `count` to `last`.
 fn events(key: &str, count: u64, last: u64) -> Vec<(Event, u64)> {
     let event = |n| {
-        Event::new(TOPIC, "Placed", "order", key)
+        Event::to(TOPIC)
+            .event_type("Placed")
+            .aggregate("order", key)
             .json(&serde_json::json!({ "n": n, "text": "x".repeat(200) }))
             .unwrap()
     };

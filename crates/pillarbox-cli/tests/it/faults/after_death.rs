@@ -38,7 +38,10 @@ fn small(bytes_max: i32) -> stream::Config {
 }
 
 fn sized(bytes: usize) -> Event {
-    Event::new("small.state", "Changed", "order", "key").payload(format!("\"{}\"", "x".repeat(bytes)))
+    Event::to("small.state")
+        .event_type("Changed")
+        .aggregate("order", "key")
+        .payload(format!("\"{}\"", "x".repeat(bytes)))
 }
 
 async fn enqueue(producer: &Producer, events: &[Event]) {

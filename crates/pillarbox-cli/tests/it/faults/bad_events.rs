@@ -95,14 +95,19 @@ async fn what_no_route_takes_or_nats_finds_too_large_is_dead_and_says_so_and_its
     let producer = Producer::new(&scene);
     let relay = scene.relay("relay").await;
     let sized = |topic: &str, bytes: usize| {
-        Event::new(topic, "Placed", "order", "key").payload(format!("\"{}\"", "x".repeat(bytes - 2)))
+        Event::to(topic)
+            .event_type("Placed")
+            .aggregate("order", "key")
+            .payload(format!("\"{}\"", "x".repeat(bytes - 2)))
     };
     // Within the outbox's limit, and just under the server's: with its headers it is over.
     let server_max = context.client().server_info().max_payload;
     producer.place("key", 2).await;
     enqueue(
         &producer,
-        &Event::new("elsewhere.placed", "Placed", "order", "key"),
+        &Event::to("elsewhere.placed")
+            .event_type("Placed")
+            .aggregate("order", "key"),
     )
     .await;
     producer.place("key", 2).await;

@@ -13,7 +13,9 @@ const DEAD: &str = "select count(*) from outbox_events_dead where state = 'open'
 const PUBLISHED: &str = "select count(*) from outbox_events where status = 'published'";
 
 fn event(event_type: &str, key: &str, payload: &Value) -> Event {
-    Event::new("orders.placed", event_type, "order", key)
+    Event::to("orders.placed")
+        .event_type(event_type)
+        .aggregate("order", key)
         .json(payload)
         .unwrap()
 }

@@ -3,7 +3,7 @@
 
 use async_nats::jetstream::{self, Context, stream};
 use pillarbox::{Event, Outbox};
-use pillarbox_testkit::webhooks::Receiver;
+use pillarbox_testkit::{wait::until, webhooks::Receiver};
 use serde_json::{Value, json};
 
 use super::harness::{Scene, healthz_until, messages};
@@ -26,7 +26,9 @@ fn stream(name: &str, subject: &str) -> stream::Config {
 /// Writes so many events of this topic, each of a key of its own.
 async fn write(scene: &Scene, topic: &str, count: usize) {
     let event = |n: usize| {
-        Event::new(topic, "Placed", "order", format!("{topic}-{n}"))
+        Event::to(topic)
+            .event_type("Placed")
+            .aggregate("order", format!("{topic}-{n}"))
             .json(&json!({ "n": n }))
             .unwrap()
     };
@@ -50,34 +52,16 @@ async fn troubles(scene: &Scene) -> String {
 
 /// Waits until people hear this of the paused destination.
 async fn told(people: &Receiver, kind: &str) {
-    let deadline = tokio::time::Instant::now() + super::harness::PATIENCE;
-    loop {
-        let notices: Vec<Value> = people.requests().iter().map(|notice| notice.json()).collect();
-        let about = |notice: &Value| notice["data"]["what"].as_str() == Some("events/S2 two.placed");
-        if notices
-            .iter()
-            .any(|notice| notice["type"] == kind && about(notice))
-        {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "no {kind}: {notices:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let about = |notice: &Value| notice["data"]["what"] == "events/S2 two.placed" && notice["type"] == kind;
+    until(kind, async || {
+        people.requests().iter().any(|notice| about(&notice.json()))
+    })
+    .await;
 }
 
 /// The relay tells the database once a second.
 async fn status_names(scene: &Scene, words: &str) {
-    let deadline = tokio::time::Instant::now() + super::harness::PATIENCE;
-    loop {
-        let told = troubles(scene).await;
-        if told.contains(words) {
-            return;
-        }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "status never named {words}: {told}"
-        );
-    }
+    until(words, async || troubles(scene).await.contains(words)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,8 @@ use pillarbox_testkit::{
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use tokio::time::Instant;
 
+pub(super) use pillarbox_testkit::wait::PATIENCE;
+
 pub(super) use binary::Binary;
 pub(super) use health::{healthz, healthz_until};
 pub(super) use kafka::assert_whole_in;
@@ -26,9 +28,6 @@ pub(super) use producer::{Load, Producer};
 pub(super) use receiver::{messages, read_stream};
 pub(super) use relay::Relay;
 
-/// Whatever takes longer than this has failed. Shorter than the time between two sweeps, so that these don't make up for
-/// what discovery misses.
-pub(super) const PATIENCE: Duration = Duration::from_secs(45);
 /// The stream everything goes to unless a test says otherwise.
 pub(super) const STREAM: &str = "EVENTS";
 
@@ -221,7 +220,9 @@ impl Scene {
 
 /// An event like the producers': `n` is its place in its key.
 pub(super) fn event(key: &str, n: u64) -> Event {
-    Event::new("orders.placed", "Placed", "order", key)
+    Event::to("orders.placed")
+        .event_type("Placed")
+        .aggregate("order", key)
         .header(
             "traceparent",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

@@ -58,7 +58,9 @@ async fn a_parked_event_does_not_overtake_an_earlier_one_after_a_crash() {
         return;
     };
     let event = |n: u32, fit: bool| {
-        Event::new("orders.placed", "Placed", "order", "key")
+        Event::to("orders.placed")
+            .event_type("Placed")
+            .aggregate("order", "key")
             .json(&json!({ "n": n, "fit": fit }))
             .unwrap()
     };

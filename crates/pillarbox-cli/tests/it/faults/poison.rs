@@ -28,10 +28,7 @@ async fn mend(nats: &Nats) {
 
 /// The event with which a key begins to fail. It does not die before the test ends.
 async fn place_a_bad_one(producer: &Producer, key: &str) {
-    let mut bad: Event = event(key, 0).retry(RetryOverrides {
-        max_attempts: Some(1_000),
-        ..RetryOverrides::default()
-    });
+    let mut bad: Event = event(key, 0).retry(RetryOverrides::default().max_attempts(1_000));
     bad.topic = "late.placed".to_owned();
     let mut tx = producer.begin().await;
     Outbox::default().enqueue(&mut tx, &bad).await.unwrap();

@@ -23,7 +23,9 @@ const CLASSES: &str = "{ classes: [{ name: money, topics: ['orders.money'], neve
 
 async fn enqueue(pool: &PgPool, topic: &str) -> Result<(), EnqueueError> {
     let mut tx = pool.begin().await?;
-    let event = Event::new(topic, "OrderPlaced", "order", "o-1");
+    let event = Event::to(topic)
+        .event_type("OrderPlaced")
+        .aggregate("order", "o-1");
     Outbox::default().enqueue(&mut tx, &event).await?;
     Ok(tx.commit().await?)
 }

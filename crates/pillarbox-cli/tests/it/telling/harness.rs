@@ -5,9 +5,9 @@ use std::{
     io::Write,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
 };
 
+pub(super) use pillarbox_testkit::wait::until_blocking as until;
 use pillarbox_testkit::{
     servers,
     webhooks::{Receiver, Request},
@@ -15,7 +15,6 @@ use pillarbox_testkit::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-const DEADLINE: Duration = Duration::from_secs(60);
 pub(super) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 pub(super) const TOKEN: &str = "geheim-token";
 
@@ -199,15 +198,6 @@ impl Drop for Relay {
         if std::thread::panicking() {
             let _ = std::io::stderr().write_all(self.log().as_bytes());
         }
-    }
-}
-
-/// Asks until the answer is yes.
-pub(super) fn until(what: &str, mut asked: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !asked() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -15,7 +15,9 @@ fn rule(text: &str) -> Result<Rule, RuleError> {
 }
 
 fn check(text: &str, payload: Value) -> Option<Failure> {
-    let event = Event::new("shop.x", "OrderPlaced", "order", "o-1")
+    let event = Event::to("shop.x")
+        .event_type("OrderPlaced")
+        .aggregate("order", "o-1")
         .header("tenant", "acme")
         .aggregate_version(3);
     rule(text).unwrap().check(&Subject::new(&event, &payload))
@@ -226,7 +228,7 @@ proptest! {
     fn any_text_is_a_rule_or_is_refused(text in ".{0,60}", tokens in "(payload|headers|[.()\\[\\]{}'\"+&|?:!<>=, ]|a|1|size|has|all|map){0,20}") {
         for text in [text, tokens] {
             if let Ok(rule) = rule(&text) {
-                let event = Event::new("t", "X", "a", "1");
+                let event = Event::to("t").event_type("X").aggregate("a", "1");
                 rule.check(&Subject::new(&event, &json!({ "a": [1, { "b": "c" }] })));
             }
         }

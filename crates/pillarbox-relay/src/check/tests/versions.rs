@@ -50,7 +50,10 @@ impl AggregateVersions for Versions {
 }
 
 fn version(id: &str, version: i64) -> Event {
-    Event::new("t", "X", "order", id).aggregate_version(version)
+    Event::to("t")
+        .event_type("X")
+        .aggregate("order", id)
+        .aggregate_version(version)
 }
 
 fn increasing(on_failure: OnFailure, store: &Arc<Versions>) -> Checks {
@@ -88,7 +91,7 @@ async fn an_aggregates_versions_must_increase() {
         [false, false, true, false, true]
     );
     // What was let through is remembered; an event without a version, and a copy of a dead one, are not looked at.
-    let none = Event::new("t", "X", "order", "a");
+    let none = Event::to("t").event_type("X").aggregate("order", "a");
     let copy = version("a", 1).header("replay-of", "018f0000-0000-7000-8000-000000000001");
     let events = [version("a", 3), version("a", 4), none, copy];
     assert_eq!(

@@ -4,7 +4,7 @@ use rand::SeedableRng;
 
 use super::*;
 use crate::{
-    engine::window::Way,
+    engine::window::Target,
     event::StoredEvent,
     sink::{Capabilities, DestinationName, null::Null},
 };
@@ -28,7 +28,7 @@ impl Sink for Unordered {
 }
 
 struct Scene {
-    desk: Desk,
+    slot: SinkSlot,
     destinations: Destinations,
     outage_max: Option<Duration>,
     progress: Progress,
@@ -41,7 +41,7 @@ impl Scene {
 
     fn with(sink: Arc<dyn Sink>) -> Self {
         Self {
-            desk: Desk::new("sink".into(), sink, "relay".into()),
+            slot: SinkSlot::new("sink".into(), sink, "relay".into()),
             destinations: Destinations::default(),
             outage_max: None,
             progress: Progress::default(),
@@ -66,11 +66,13 @@ impl Scene {
                 lane: 0,
                 attempts: 0,
                 created_at: Timestamp::UNIX_EPOCH,
-                event: Event::new(topic, "X", "thing", format!("key-{seq}")),
+                event: Event::to(topic)
+                    .event_type("X")
+                    .aggregate("thing", format!("key-{seq}")),
             };
-            let way = Way {
+            let way = Target {
                 destination: self.number(topic),
-                ..Way::default()
+                ..Target::default()
             };
             batch.push(Entry::new(event, way, Some(0)));
             answers.push(outcome);
@@ -82,7 +84,7 @@ impl Scene {
             rng: &mut StdRng::seed_from_u64(1),
             progress: &self.progress,
         };
-        let resolved = self.desk.resolve(batch, answers, trial, &mut judging);
+        let resolved = self.slot.resolve(batch, answers, trial, &mut judging);
         resolved.unwrap().into_iter().map(|(_, what)| what).collect()
     }
 
@@ -110,7 +112,7 @@ fn what_is_wrong_with_a_destination_pauses_it_alone_and_charges_nobody() {
         );
         assert_eq!(resolved[1], Returned, "{kind:?}");
         assert!(scene.is_paused("b") && !scene.is_paused("a"), "{kind:?}");
-        assert_eq!(scene.desk.health, SinkHealth::Up);
+        assert_eq!(scene.slot.health, SinkHealth::Up);
         assert!(scene.progress.report().paused.contains_key("sink/b"));
         scene.resolve(true, vec![("b", Delivered)]);
         assert!(!scene.is_paused("b"));
@@ -123,7 +125,7 @@ fn a_broken_connection_pauses_the_sink() {
     let mut scene = Scene::new();
     let resolved = scene.resolve(false, vec![("a", Delivered), ("a", failed(Unreachable))]);
     assert_eq!(resolved[1], Returned);
-    assert!(scene.desk.health.is_down() && !scene.is_paused("a"));
+    assert!(scene.slot.health.is_down() && !scene.is_paused("a"));
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn a_timeout_is_the_events_own_only_if_its_destination_took_a_later_one() {
 #[test]
 fn an_ordered_sinks_timeout_is_never_the_events_own() {
     let mut scene = Scene::with(Arc::new(Null));
-    assert!(scene.desk.sink.capabilities().ordered);
+    assert!(scene.slot.sink.capabilities().ordered);
     let resolved = scene.resolve(false, vec![("a", failed(Timeout)), ("a", Delivered)]);
     assert_eq!(resolved[0], Returned);
 }

@@ -15,7 +15,7 @@ use crate::{
 
 /// What the routes say of an event.
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct Way {
+pub(in crate::engine) struct Target {
     /// Index of the sink.
     pub(in crate::engine) sink: usize,
     pub(in crate::engine) destination: DestinationId,
@@ -78,15 +78,15 @@ pub(in crate::engine) struct Settling {
 }
 
 impl Entry {
-    pub(in crate::engine) fn new(event: StoredEvent, way: Way, page: Option<u64>) -> Self {
+    pub(in crate::engine) fn new(event: StoredEvent, target: Target, page: Option<u64>) -> Self {
         let key = (event.lane, key_hash(event.event.key()));
         Self {
             event: Arc::new(event),
-            sink: way.sink,
-            destination: way.destination,
-            stream: way.stream,
-            envelope: way.envelope,
-            after_death: way.after_death,
+            sink: target.sink,
+            destination: target.destination,
+            stream: target.stream,
+            envelope: target.envelope,
+            after_death: target.after_death,
             unanswered: false,
             delayed: false,
             key,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 fn stored(seq: Seq, key: &str) -> StoredEvent {
-    let event = Event::new("t.x", "X", "thing", key);
+    let event = Event::to("t.x").event_type("X").aggregate("thing", key);
     StoredEvent {
         seq,
         lane: lane_of(key),
@@ -28,11 +28,11 @@ fn stored(seq: Seq, key: &str) -> StoredEvent {
     }
 }
 
-fn way(sink: usize) -> Way {
-    Way {
+fn to(sink: usize) -> Target {
+    Target {
         sink,
         destination: sink,
-        ..Way::default()
+        ..Target::default()
     }
 }
 
@@ -45,7 +45,7 @@ fn admit(window: &mut Window, keys: &[&str]) {
     let count = keys.len() as Seq;
     let page = window.open_page(1..=count, count);
     for (seq, key) in (1..).zip(keys) {
-        window.admit(Entry::new(stored(seq, key), way(0), Some(page)));
+        window.admit(Entry::new(stored(seq, key), to(0), Some(page)));
     }
 }
 
@@ -160,12 +160,12 @@ fn a_death_lets_its_key_go_on() {
 #[test]
 fn a_freed_keys_events_go_on_instead_of_into_the_side_table() {
     let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
-    window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
+    window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
     let batch = window.take_batch([0], 10);
     window.complete(all(batch, Resolution::Delivered));
     let settling = window.take_settling().unwrap();
     let page = window.open_page([2].into_iter(), 2);
-    window.admit(Entry::new(stored(2, "a"), way(0), Some(page)));
+    window.admit(Entry::new(stored(2, "a"), to(0), Some(page)));
     assert!(
         !window.has_ready(0),
         "the key is blocked until the store says otherwise"
@@ -178,8 +178,8 @@ fn a_freed_keys_events_go_on_instead_of_into_the_side_table() {
 fn an_event_of_the_side_table_is_taken_in_once() {
     let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
     for _ in 0..2 {
-        window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
-        window.admit_parked(Entry::new(stored(2, "a"), way(0), None), false);
+        window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
+        window.admit_parked(Entry::new(stored(2, "a"), to(0), None), false);
     }
     assert_eq!(window.load().0, 2);
     let batch = window.take_batch([0], 10);
@@ -197,16 +197,16 @@ fn an_event_of_the_side_table_is_taken_in_once() {
 #[test]
 fn an_old_answer_about_the_side_table_overtakes_nothing() {
     let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
-    window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
-    window.admit_parked(Entry::new(stored(2, "a"), way(0), None), false);
+    window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
+    window.admit_parked(Entry::new(stored(2, "a"), to(0), None), false);
     let batch = window.take_batch([0], 10);
     window.complete(all(batch, retry()));
     // Asked before the failure was written down.
-    window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
-    window.admit_parked(Entry::new(stored(2, "a"), way(0), None), false);
+    window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
+    window.admit_parked(Entry::new(stored(2, "a"), to(0), None), false);
     assert!(!window.has_ready(0));
     settle(&mut window, &[]);
-    window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
+    window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
     assert!(window.has_ready(0));
 }
 
@@ -215,7 +215,7 @@ fn admit_to(window: &mut Window, first: Seq, entries: &[(&str, usize)]) {
     let last = first + entries.len() as Seq - 1;
     let page = window.open_page(first..=last, last);
     for (seq, (key, sink)) in (first..).zip(entries) {
-        window.admit(Entry::new(stored(seq, key), way(*sink), Some(page)));
+        window.admit(Entry::new(stored(seq, key), to(*sink), Some(page)));
     }
 }
 
@@ -264,7 +264,7 @@ fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
 fn what_waits_in_the_side_table_for_a_closed_sink_is_not_overtaken() {
     let mut window = Window::new(vec![false, false], [], 0);
     window.close(1);
-    let parked = |seq, sink| Entry::new(stored(seq, "a"), way(sink), None);
+    let parked = |seq, sink| Entry::new(stored(seq, "a"), to(sink), None);
     window.admit_parked(parked(1, 1), false);
     window.admit_parked(parked(2, 0), false);
     assert!(!window.has_ready(0) && window.load().0 == 0);

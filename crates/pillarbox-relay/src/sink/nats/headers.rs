@@ -6,21 +6,12 @@
 
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
+use pillarbox::wire;
 
 use crate::{
-    envelope::{self, Binding, Envelope, names},
+    envelope::{self, Binding, Envelope, raw},
     sink::{Outgoing, SinkError, SinkErrorKind},
 };
-
-const EVENT_TYPE: HeaderName = HeaderName::from_static(names::EVENT_TYPE);
-const SCHEMA_VERSION: HeaderName = HeaderName::from_static(names::SCHEMA_VERSION);
-const AGGREGATE_TYPE: HeaderName = HeaderName::from_static(names::AGGREGATE_TYPE);
-const AGGREGATE_ID: HeaderName = HeaderName::from_static(names::AGGREGATE_ID);
-const AGGREGATE_VERSION: HeaderName = HeaderName::from_static(names::AGGREGATE_VERSION);
-const KEY: HeaderName = HeaderName::from_static(names::KEY);
-const CREATED_AT: HeaderName = HeaderName::from_static(names::CREATED_AT);
-const PROJECT_ID: HeaderName = HeaderName::from_static(names::PROJECT_ID);
-const USER_ID: HeaderName = HeaderName::from_static(names::USER_ID);
 
 /// The NATS binding of CloudEvents.
 const CLOUDEVENTS: Binding = Binding {
@@ -28,7 +19,7 @@ const CLOUDEVENTS: Binding = Binding {
     escapes: true,
 };
 
-const RESERVED: [&str; 2] = ["nats-", "pillarbox-"];
+const RESERVED: [&str; 2] = [wire::NATS_PREFIX, wire::PREFIX];
 
 /// The headers and the body that an event is published with.
 pub(super) fn wrapped(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkError> {
@@ -64,21 +55,10 @@ pub fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
         map.insert(free_name(name)?, value(name, text)?);
     }
     command(&mut map, outgoing)?;
-    map.insert(EVENT_TYPE, value("event_type", &event.event_type)?);
-    map.insert(SCHEMA_VERSION, HeaderValue::from(event.schema_version));
-    map.insert(AGGREGATE_TYPE, value("aggregate_type", &event.aggregate_type)?);
-    map.insert(AGGREGATE_ID, value("aggregate_id", &event.aggregate_id)?);
-    if let Some(version) = event.aggregate_version {
-        map.insert(AGGREGATE_VERSION, HeaderValue::from(version));
-    }
-    map.insert(KEY, value("partition_key", event.key())?);
-    map.insert(CREATED_AT, stored.created_at.to_string());
-    if let Some(project) = event.project_id.as_deref() {
-        map.insert(PROJECT_ID, value("project_id", project)?);
-    }
-    if let Some(user) = event.user_id.as_deref() {
-        map.insert(USER_ID, value("user_id", user)?);
-    }
+    raw::fields(stored, |name, text| {
+        map.insert(HeaderName::from_static(name), value(name, &text)?);
+        Ok(())
+    })?;
     Ok(map)
 }
 
@@ -94,11 +74,7 @@ fn free_name(name: &str) -> Result<HeaderName, SinkError> {
     if name.is_empty() || name.bytes().any(|b| !b.is_ascii_graphic() || b == b':') {
         return Err(invalid());
     }
-    let reserved = |prefix: &&str| {
-        name.get(..prefix.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
-    if RESERVED.iter().any(reserved) {
+    if RESERVED.iter().any(|prefix| wire::starts_with(name, prefix)) {
         return format!("X-{name}").parse().map_err(|_| invalid());
     }
     name.parse().map_err(|_| invalid())
@@ -139,7 +115,9 @@ mod tests {
     }
 
     fn event() -> Event {
-        Event::new("shop.placed", "OrderPlaced", "order", "o-1")
+        Event::to("shop.placed")
+            .event_type("OrderPlaced")
+            .aggregate("order", "o-1")
     }
 
     #[test]

@@ -190,7 +190,9 @@ mod tests {
             lane: 0,
             attempts: 0,
             created_at: jiff::Timestamp::UNIX_EPOCH,
-            event: pillarbox::Event::new("shop.placed", "X", "order", "1"),
+            event: pillarbox::Event::to("shop.placed")
+                .event_type("X")
+                .aggregate("order", "1"),
         };
         let outgoing = Outgoing {
             event: Arc::new(event),

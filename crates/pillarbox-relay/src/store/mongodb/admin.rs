@@ -108,7 +108,7 @@ impl Admin for MongoStore {
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
-        let outbox = Outbox::new(self.connection.tables.clone(), limits.clone());
+        let outbox = self.connection.outbox.clone().limits(limits.clone());
         let enqueue = Enqueue { outbox, events };
         self.connection
             .transaction(&enqueue)

@@ -14,7 +14,7 @@ use mongodb::{
         ClientOptions, ConnectionString, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
     },
 };
-use pillarbox::{enqueue::mongodb_place, table::Tables};
+use pillarbox::{Limits, Outbox, enqueue::mongodb_place, table::Tables};
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
@@ -27,6 +27,8 @@ const CONNECTIONS_BESIDE: u32 = 2;
 pub(super) struct Connection {
     address: ConnectionString,
     pub(super) tables: Tables,
+    /// Kept, because it remembers the limits and what was written.
+    pub(super) outbox: Outbox,
     connections_max: u32,
     connect_timeout: Duration,
     answer_timeout: Duration,
@@ -122,6 +124,7 @@ impl Connection {
         Ok(Self {
             address,
             tables: options.tables.clone(),
+            outbox: Outbox::new(options.tables.clone(), Limits::default()),
             connections_max: options.connections_max,
             connect_timeout: options.connect_timeout,
             answer_timeout: options.answer_timeout,

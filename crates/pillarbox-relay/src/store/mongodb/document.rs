@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::Timestamp as Time;
 use mongodb::bson::{Bson, DateTime, RawBsonRef, RawDocument, Timestamp};
-use pillarbox::{Event, Limits, RetryOverrides};
+use pillarbox::{Event, Limits};
 use uuid::Uuid;
 
 use super::json;
@@ -63,10 +63,7 @@ pub(super) fn event(document: &RawDocument, limit: PageLimit) -> Result<StoredEv
 }
 
 fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     if let Ok(bytes) = fields.0.get_i32(TOO_LARGE) {
         return Err(format!(
             "the document has {bytes} bytes, more than an event can have"
@@ -77,35 +74,30 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
         Some(RawBsonRef::DateTime(at)) => time(at),
         _ => return Err("created_at is no date".to_owned()),
     };
-    let event = Event {
-        id: Uuid::try_parse(&fields.text("event_id")?)
-            .map_err(|e| format!("the event_id is no UUID: {e}"))?,
-        topic: fields.text("topic")?,
-        stream: fields.optional_text("stream")?,
-        event_type: fields.text("event_type")?,
-        schema_version: fields
-            .number("schema_version")?
-            .map_or(Ok(1), |n| narrow("schema_version", n))?,
-        aggregate_type: fields.text("entity_type")?,
-        aggregate_id: fields.text("entity_id")?,
-        aggregate_version: fields.number("entity_version")?,
-        partition_key: fields.optional_text("partition_key")?,
-        payload: fields.payload(&limits)?,
-        headers: fields.headers()?,
-        project_id: fields.optional_text("project_id")?,
-        user_id: fields.optional_text("user_id")?,
-        available_at: fields.available_at()?,
-        retry: RetryOverrides {
-            max_attempts: fields
-                .number("max_retries")?
-                .map(|n| narrow("max_retries", n))
-                .transpose()?,
-            base_delay_ms: fields.number("base_delay_ms")?,
-            max_delay_ms: fields.number("max_delay_ms")?,
-            backoff_multiplier: fields.float("backoff_multiplier")?,
-        },
-        first_use: Default::default(),
-    };
+    let id =
+        Uuid::try_parse(&fields.text("event_id")?).map_err(|e| format!("the event_id is no UUID: {e}"))?;
+    let mut event = Event::to(fields.text("topic")?)
+        .id(id)
+        .event_type(fields.text("event_type")?)
+        .aggregate(fields.text("entity_type")?, fields.text("entity_id")?);
+    event.stream = fields.optional_text("stream")?;
+    event.schema_version = fields
+        .number("schema_version")?
+        .map_or(Ok(1), |n| narrow("schema_version", n))?;
+    event.aggregate_version = fields.number("entity_version")?;
+    event.partition_key = fields.optional_text("partition_key")?;
+    event.payload = fields.payload(&limits)?;
+    event.headers = fields.headers()?;
+    event.project_id = fields.optional_text("project_id")?;
+    event.user_id = fields.optional_text("user_id")?;
+    event.available_at = fields.available_at()?;
+    event.retry.max_attempts = fields
+        .number("max_retries")?
+        .map(|n| narrow("max_retries", n))
+        .transpose()?;
+    event.retry.base_delay_ms = fields.number("base_delay_ms")?;
+    event.retry.max_delay_ms = fields.number("max_delay_ms")?;
+    event.retry.backoff_multiplier = fields.float("backoff_multiplier")?;
     limits
         .check(&event, created_at)
         .map_err(|problem| problem.to_string())?;

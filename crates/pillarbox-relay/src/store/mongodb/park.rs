@@ -64,6 +64,7 @@ pub(super) async fn due(
     if due.next.is_none() {
         due.next = next(connection, held, now).await?;
     }
+    due.group_by_key();
     Ok(due)
 }
 

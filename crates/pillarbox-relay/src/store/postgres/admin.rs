@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::{Enqueued, Event, Limits, Outbox};
+use pillarbox::{Enqueued, Event, Limits};
 use sqlx::{Row, postgres::PgRow};
 
 use super::{
@@ -38,8 +38,8 @@ impl Admin for PostgresStore {
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {
         let tables = self.connection.tables();
-        let counts = statement(tables, include_str!("admin_status.sql"));
-        let relays = statement(tables, include_str!("admin_relays.sql"));
+        let counts = statement(tables, include_str!("sql/admin/status.sql"));
+        let relays = statement(tables, include_str!("sql/admin/relays.sql"));
         let counts = self.connection.row(&counts, arguments!()?).await?;
         let relays = self.connection.rows(&relays, arguments!()?).await?;
         let status = read(&counts, &relays).map_err(|e| self.connection.explain(e))?;
@@ -50,17 +50,14 @@ impl Admin for PostgresStore {
     }
 
     async fn low_mark(&self) -> Result<Seq, StoreError> {
-        let lowest = statement(self.connection.tables(), include_str!("admin_low_mark.sql"));
+        let lowest = statement(self.connection.tables(), include_str!("sql/admin/low_mark.sql"));
         let row = self.connection.row(&lowest, arguments!()?).await?;
         row.try_get(0).map_err(|e| self.connection.explain(e))
     }
 
     async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
-        let latest = statement(self.connection.tables(), include_str!("admin_recent.sql"));
-        let limits = Limits {
-            payload_bytes_max: RECENT_PAYLOAD_BYTES_MAX,
-            ..Limits::default()
-        };
+        let latest = statement(self.connection.tables(), include_str!("sql/admin/recent.sql"));
+        let limits = Limits::default().payload_bytes_max(RECENT_PAYLOAD_BYTES_MAX);
         let (count, bytes) = (count as i64, RECENT_PAYLOAD_BYTES_MAX as i32);
         let rows = self.connection.rows(&latest, arguments!(count, bytes)?).await?;
         let mut recent = Vec::with_capacity(rows.len());
@@ -74,7 +71,7 @@ impl Admin for PostgresStore {
     }
 
     async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
-        let kinds = statement(self.connection.tables(), include_str!("admin_kinds.sql"));
+        let kinds = statement(self.connection.tables(), include_str!("sql/admin/kinds.sql"));
         let (last, most, bytes) = (last as i64, KINDS_MAX as i64, EXAMPLE_BYTES_MAX as i32);
         let rows = self
             .connection
@@ -84,7 +81,7 @@ impl Admin for PostgresStore {
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
-        let outbox = Outbox::new(self.connection.tables().clone(), limits.clone());
+        let outbox = self.connection.outbox().clone().limits(limits.clone());
         let mut tx = self.connection.begin().await?;
         let enqueued = outbox
             .enqueue_all(&mut tx, events)

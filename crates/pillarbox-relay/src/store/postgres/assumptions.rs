@@ -50,10 +50,10 @@ struct Found {
 impl Assumptions {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            look: statement(tables, include_str!("assumptions_look.sql")),
-            lock: statement(tables, include_str!("assumptions_lock.sql")),
-            reset: tables.render(include_str!("assumptions_reset.sql")),
-            lower: statement(tables, include_str!("assumptions_lower.sql")),
+            look: statement(tables, include_str!("sql/assumptions/look.sql")),
+            lock: statement(tables, include_str!("sql/assumptions/lock.sql")),
+            reset: tables.render(include_str!("sql/assumptions/reset.sql")),
+            lower: statement(tables, include_str!("sql/assumptions/lower.sql")),
             looked_at: Mutex::default(),
         }
     }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::table::Tables;
+use pillarbox::{Limits, Outbox, table::Tables};
 use sqlx::{
     AssertSqlSafe, Executor, PgPool, Postgres, Transaction,
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow},
@@ -33,7 +33,7 @@ const BEGIN_WITH_PLANS: &str = "begin; set local enable_seqscan = off; set local
 
 pub(super) struct Connection {
     pool: PgPool,
-    tables: Tables,
+    outbox: Outbox,
     /// Nothing may be kept in a session, and two messages may meet two servers unless a transaction holds them together.
     pooler: bool,
     answer_timeout: Duration,
@@ -66,7 +66,7 @@ impl Connection {
         }
         Ok(Self {
             pool: pool.connect_lazy_with(connect),
-            tables: options.tables.clone(),
+            outbox: Outbox::new(options.tables.clone(), Limits::default()),
             pooler: options.pooler,
             answer_timeout: options.answer_timeout,
             statements: AtomicU64::new(0),
@@ -74,7 +74,11 @@ impl Connection {
     }
 
     pub(super) fn tables(&self) -> &Tables {
-        &self.tables
+        self.outbox.tables()
+    }
+
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
     }
 
     pub(super) fn statements(&self) -> u64 {
@@ -82,7 +86,7 @@ impl Connection {
     }
 
     pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
-        explain(error, self.tables.name())
+        explain(error, self.tables().name())
     }
 
     /// Runs one statement, by itself.

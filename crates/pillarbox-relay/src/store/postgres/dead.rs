@@ -27,13 +27,17 @@ use crate::{
     store::StoreError,
 };
 
-/// Where the columns of the event begin in `dead_show.sql`.
+/// Where the columns of the event begin in `dead/show.sql`.
 const EVENT_COLUMNS: usize = 16;
 
 #[async_trait]
 impl DeadLetters for PostgresStore {
     async fn groups(&self, filter: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
-        let sql = filtered(self.connection.tables(), filter, include_str!("dead_groups.sql"));
+        let sql = filtered(
+            self.connection.tables(),
+            filter,
+            include_str!("sql/dead/groups.sql"),
+        );
         let rows = self.connection.rows(&sql, arguments(filter)?).await?;
         self.read(&rows, |row| {
             Ok(DeadGroup {
@@ -58,7 +62,11 @@ impl DeadLetters for PostgresStore {
         before: Option<Seq>,
         count: usize,
     ) -> Result<Vec<DeadLetter>, StoreError> {
-        let sql = filtered(self.connection.tables(), filter, include_str!("dead_list.sql"));
+        let sql = filtered(
+            self.connection.tables(),
+            filter,
+            include_str!("sql/dead/list.sql"),
+        );
         let state = state.map(DeadState::as_str);
         let arguments = arguments!(in arguments(filter)?; state, before, count as i64)?;
         let rows = self.connection.rows(&sql, arguments).await?;
@@ -66,7 +74,7 @@ impl DeadLetters for PostgresStore {
     }
 
     async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("dead_show.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/dead/show.sql"));
         let limits = Limits::default();
         let arguments = arguments!(id, limits.payload_bytes_max as i32)?;
         let rows = self.connection.rows(&sql, arguments).await?;
@@ -84,7 +92,11 @@ impl DeadLetters for PostgresStore {
     }
 
     async fn touched(&self, filter: &DeadFilter) -> Result<Touched, StoreError> {
-        let sql = filtered(self.connection.tables(), filter, include_str!("dead_touched.sql"));
+        let sql = filtered(
+            self.connection.tables(),
+            filter,
+            include_str!("sql/dead/touched.sql"),
+        );
         let rows = self.connection.rows(&sql, arguments(filter)?).await?;
         let mut touched = Touched::default();
         self.read(&rows, |row| {
@@ -109,23 +121,23 @@ impl DeadLetters for PostgresStore {
         action.chosen.retain(|chosen| chosen.lane.is_some());
         match send {
             ReplayAs::New => {
-                action.run(include_str!("dead_replay_new.sql"), actor).await?;
+                action.run(include_str!("sql/dead/replay_new.sql"), actor).await?;
                 action.unblock().await?;
             }
-            ReplayAs::Same => action.run(include_str!("dead_replay.sql"), actor).await?,
+            ReplayAs::Same => action.run(include_str!("sql/dead/replay.sql"), actor).await?,
         }
         action.finish().await
     }
 
     async fn discard(&self, filter: &DeadFilter, limit: usize, actor: &Actor) -> Result<usize, StoreError> {
         let mut action = Action::begin(self, filter, limit).await?;
-        action.run(include_str!("dead_discard.sql"), actor).await?;
+        action.run(include_str!("sql/dead/discard.sql"), actor).await?;
         action.unblock().await?;
         action.finish().await
     }
 
     async fn expire(&self, age: Duration, limit: usize) -> Result<usize, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("dead_expire.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/dead/expire.sql"));
         let arguments = arguments!(microseconds(age), limit as i64)?;
         let row = self.connection.row(&sql, arguments).await?;
         self.counted(&row)
@@ -153,7 +165,7 @@ impl<'a> Action<'a> {
     async fn begin(store: &'a PostgresStore, filter: &DeadFilter, limit: usize) -> Result<Self, StoreError> {
         let (connection, tables) = (&store.connection, store.connection.tables());
         let mut tx = connection.begin().await?;
-        let choose = filtered(tables, filter, include_str!("dead_choose.sql"));
+        let choose = filtered(tables, filter, include_str!("sql/dead/choose.sql"));
         let arguments = arguments!(in arguments(filter)?; limit as i64)?;
         let rows = connection.rows_in(&mut tx, &choose, arguments).await?;
         let chosen = store.read(&rows, |row| {
@@ -165,7 +177,7 @@ impl<'a> Action<'a> {
         })?;
         let lanes: Vec<i16> = chosen.iter().filter_map(|chosen| chosen.lane).collect();
         if !lanes.is_empty() {
-            let lock = statement(tables, include_str!("dead_lanes.sql"));
+            let lock = statement(tables, include_str!("sql/dead/lanes.sql"));
             connection.rows_in(&mut tx, &lock, arguments!(lanes)?).await?;
         }
         let of = |chosen: &Chosen| Some((chosen.lane?, chosen.key.clone()));
@@ -191,7 +203,9 @@ impl<'a> Action<'a> {
     /// Keys that waited for these letters go on.
     async fn unblock(&mut self) -> Result<(), StoreError> {
         let arguments = arguments!(self.seqs())?;
-        let rows = self.written(include_str!("dead_unblock.sql"), arguments).await?;
+        let rows = self
+            .written(include_str!("sql/dead/unblock.sql"), arguments)
+            .await?;
         let keys = self
             .store
             .read(&rows, |row| Ok((row.try_get(0)?, row.try_get(1)?)))?;
@@ -239,11 +253,13 @@ pub(super) fn filtered(tables: &Tables, filter: &DeadFilter, sql: &str) -> Sql {
         true => "$1::uuid[] is null",
         false => "d.id = any($1::uuid[])",
     };
-    let filter = include_str!("dead_filter.sql").trim_end().replace("{ids}", ids);
+    let filter = include_str!("sql/dead/filter.sql")
+        .trim_end()
+        .replace("{ids}", ids);
     statement(tables, &sql.replace("{filter}", &filter))
 }
 
-/// As `dead_filter.sql` takes them.
+/// As `dead/filter.sql` takes them.
 pub(super) fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> {
     let (topic, prefix) = filter.topic_and_prefix();
     let ids = (!filter.ids.is_empty()).then_some(&filter.ids);
@@ -261,7 +277,7 @@ pub(super) fn arguments(filter: &DeadFilter) -> Result<PgArguments, StoreError> 
     )
 }
 
-/// From the fourteen columns that `dead_list.sql` and `dead_show.sql` begin with.
+/// From the fourteen columns that `dead/list.sql` and `dead/show.sql` begin with.
 fn letter(row: &PgRow) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(0)?,

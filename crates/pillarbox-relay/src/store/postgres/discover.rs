@@ -49,13 +49,13 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            page: statement(tables, include_str!("discover_page.sql")),
-            small: statement(tables, include_str!("discover_small.sql")),
-            follow: statement(tables, include_str!("discover_follow.sql")),
-            mark: statement(tables, include_str!("discover_mark.sql")),
-            late: statement(tables, include_str!("discover_late.sql")),
-            below: statement(tables, include_str!("discover_below.sql")),
-            next: statement(tables, include_str!("discover_next.sql")),
+            page: statement(tables, include_str!("sql/discover/page.sql")),
+            small: statement(tables, include_str!("sql/discover/small.sql")),
+            follow: statement(tables, include_str!("sql/discover/follow.sql")),
+            mark: statement(tables, include_str!("sql/discover/mark.sql")),
+            late: statement(tables, include_str!("sql/discover/late.sql")),
+            below: statement(tables, include_str!("sql/discover/below.sql")),
+            next: statement(tables, include_str!("sql/discover/next.sql")),
         }
     }
 }

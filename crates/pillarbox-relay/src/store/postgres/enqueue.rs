@@ -26,13 +26,13 @@ fn is_default(tables: &Tables) -> bool {
 /// it: then they do nothing.
 pub(super) fn sql(tables: &Tables) -> String {
     let functions = [
-        include_str!("enqueue_refusal.sql"),
-        include_str!("enqueue_function.sql"),
+        include_str!("sql/enqueue/refusal.sql"),
+        include_str!("sql/enqueue/function.sql"),
     ]
     .join("\n");
     let script = match is_default(tables) {
         true => {
-            with_obstacle(include_str!("enqueue_schema.sql")).replace("{functions}", functions.trim_end())
+            with_obstacle(include_str!("sql/enqueue/schema.sql")).replace("{functions}", functions.trim_end())
         }
         false => functions,
     };
@@ -46,9 +46,9 @@ pub(super) fn sql(tables: &Tables) -> String {
 /// The statement that tells whether the function is there and what stands against making it; `None` where it stands beside the
 /// tables and needs no more rights than they do.
 pub(super) fn state_sql(tables: &Tables) -> Option<String> {
-    is_default(tables).then(|| with_obstacle(include_str!("enqueue_state.sql")))
+    is_default(tables).then(|| with_obstacle(include_str!("sql/enqueue/state.sql")))
 }
 
 fn with_obstacle(sql: &str) -> String {
-    sql.replace("{obstacle}", include_str!("enqueue_obstacle.sql").trim_end())
+    sql.replace("{obstacle}", include_str!("sql/enqueue/obstacle.sql").trim_end())
 }

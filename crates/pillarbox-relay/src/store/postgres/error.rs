@@ -72,7 +72,7 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 ),
             )
         }
-        // Says itself what to do: see schema.sql.
+        // Says itself what to do: see sql/schema/create.sql.
         "PB403" => (StoreErrorKind::Misconfigured, refusal.message().to_owned()),
         "25006" => (
             StoreErrorKind::Away,

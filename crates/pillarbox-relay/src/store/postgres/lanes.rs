@@ -31,11 +31,11 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            heartbeat: statement(tables, include_str!("lanes_heartbeat.sql")),
-            take: statement(tables, include_str!("lanes_take.sql")),
-            release: statement(tables, include_str!("lanes_release.sql")),
-            leave: statement(tables, include_str!("lanes_leave.sql")),
-            report: statement(tables, include_str!("lanes_report.sql")),
+            heartbeat: statement(tables, include_str!("sql/lanes/heartbeat.sql")),
+            take: statement(tables, include_str!("sql/lanes/take.sql")),
+            release: statement(tables, include_str!("sql/lanes/release.sql")),
+            leave: statement(tables, include_str!("sql/lanes/leave.sql")),
+            report: statement(tables, include_str!("sql/lanes/report.sql")),
             server_start: Mutex::default(),
         }
     }

@@ -20,7 +20,7 @@ use crate::{
 #[async_trait]
 impl Notices for PostgresStore {
     async fn open(&self) -> Result<Vec<OpenCause>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_open.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/open.sql"));
         let rows = self.connection.rows(&sql, arguments!(CAUSES_MAX as i64)?).await?;
         self.read(&rows, |row| {
             Ok(OpenCause {
@@ -32,21 +32,21 @@ impl Notices for PostgresStore {
     }
 
     async fn died_since(&self, fingerprint: &str, after: Timestamp) -> Result<u64, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_since.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/since.sql"));
         let arguments = arguments!(fingerprint, after.as_microsecond())?;
         let row = self.connection.row(&sql, arguments).await?;
         Ok(self.counted(&row)? as u64)
     }
 
     async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_troubles.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/troubles.sql"));
         let rows = self.connection.rows(&sql, arguments!()?).await?;
         let troubles = self.read(&rows, |row| Ok(trouble::from_json(row.try_get(0)?)))?;
         Ok(troubles.into_iter().flatten().collect())
     }
 
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_told.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/told.sql"));
         let rows = self.connection.rows(&sql, arguments!(CAUSES_MAX as i64)?).await?;
         let mut now = Timestamp::UNIX_EPOCH;
         let told = self.read(&rows, |row| {
@@ -57,7 +57,7 @@ impl Notices for PostgresStore {
     }
 
     async fn tell(&self, telling: &Telling, channels: &[String]) -> Result<bool, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_tell.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/tell.sql"));
         let arguments = arguments!(
             &telling.fingerprint,
             telling.before as i64,
@@ -74,7 +74,7 @@ impl Notices for PostgresStore {
     }
 
     async fn outcome(&self, fingerprint: &str, since: Timestamp) -> Result<Outcome, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_outcome.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/outcome.sql"));
         let arguments = arguments!(fingerprint, since.as_microsecond())?;
         let row = self.connection.row(&sql, arguments).await?;
         let outcome = self.read(&[row], |row| {
@@ -89,14 +89,14 @@ impl Notices for PostgresStore {
 
     async fn claim(&self, channel: &str, lease: Duration) -> Result<Claim, StoreError> {
         let tables = self.connection.tables();
-        let sql = statement(tables, include_str!("notice_claim.sql"));
+        let sql = statement(tables, include_str!("sql/notices/claim.sql"));
         let rows = (self.connection)
             .rows(&sql, arguments!(channel, microseconds(lease))?)
             .await?;
         if let Some(delivery) = self.read(&rows, delivery)?.pop() {
             return Ok(Claim::One(Box::new(delivery)));
         }
-        let sql = statement(tables, include_str!("notice_next.sql"));
+        let sql = statement(tables, include_str!("sql/notices/next.sql"));
         let row = self.connection.row(&sql, arguments!(channel)?).await?;
         let next = self.read(&[row], |row| row.try_get::<Option<i64>, _>(0))?;
         let next = next.into_iter().flatten().next();
@@ -106,7 +106,10 @@ impl Notices for PostgresStore {
     }
 
     async fn delivered(&self, channel: &str, delivery: &Delivery) -> Result<(), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_delivered.sql"));
+        let sql = statement(
+            self.connection.tables(),
+            include_str!("sql/notices/delivered.sql"),
+        );
         let arguments = arguments!(channel, &delivery.fingerprint, delivery.n as i64)?;
         self.connection.rows(&sql, arguments).await.map(drop)
     }
@@ -118,7 +121,7 @@ impl Notices for PostgresStore {
         retry_in: Option<Duration>,
         error: &str,
     ) -> Result<(), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_failed.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/failed.sql"));
         let retry_in = retry_in.map(microseconds);
         // PostgreSQL's text can't hold a NUL.
         let error = error.replace('\0', "");
@@ -127,7 +130,7 @@ impl Notices for PostgresStore {
     }
 
     async fn forget(&self, age: Duration) -> Result<(), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("notice_forget.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/notices/forget.sql"));
         self.connection
             .rows(&sql, arguments!(microseconds(age))?)
             .await

@@ -28,8 +28,8 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            due: statement(tables, include_str!("park_due.sql")),
-            blocked: statement(tables, include_str!("park_blocked.sql")),
+            due: statement(tables, include_str!("sql/park/due.sql")),
+            blocked: statement(tables, include_str!("sql/park/blocked.sql")),
         }
     }
 
@@ -71,10 +71,7 @@ impl Statements {
 }
 
 fn read(rows: &[PgRow], limit: PageLimit) -> Result<Due, sqlx::Error> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     let mut due = Due::default();
     let (mut taken, mut waiting) = (0, 0);
     for row in rows {
@@ -107,6 +104,7 @@ fn read(rows: &[PgRow], limit: PageLimit) -> Result<Due, sqlx::Error> {
     if taken < waiting {
         due.next = Some(Duration::ZERO);
     }
+    due.group_by_key();
     Ok(due)
 }
 

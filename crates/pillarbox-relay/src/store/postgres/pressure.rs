@@ -1,5 +1,5 @@
 //! Backpressure: the figures that `insert.sql` of the library reads. How far it is from them to a refusal stands in
-//! `schema_pressure.sql`.
+//! `schema/pressure.sql`.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
 #[async_trait]
 impl Gauge for PostgresStore {
     async fn set_classes(&self, classes: &[Class]) -> Result<(), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("pressure_set.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/pressure/set.sql"));
         let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
         let topics: Vec<String> = classes.iter().map(|class| expression(&class.topics)).collect();
         let limits = |limit: fn(&Class) -> Option<u64>| -> Vec<Option<i64>> {
@@ -43,7 +43,7 @@ impl Gauge for PostgresStore {
     }
 
     async fn glance(&self, _enough: u64) -> Result<Glance, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("pressure_glance.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/pressure/glance.sql"));
         let row = self.connection.row(&sql, arguments!()?).await?;
         let read = || -> Result<Glance, sqlx::Error> {
             let (at, low): (Seq, Seq) = (row.try_get(0)?, row.try_get(1)?);
@@ -60,7 +60,7 @@ impl Gauge for PostgresStore {
     }
 
     async fn count(&self, at: Seq, limit: u64) -> Result<Waiting, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("pressure_count.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/pressure/count.sql"));
         let rows = self.connection.rows(&sql, arguments!(number(limit))?).await?;
         let mut waiting = Waiting::default();
         let (mut counted, mut reached) = (0, 0);
@@ -84,7 +84,7 @@ impl Gauge for PostgresStore {
     }
 
     async fn note(&self, figures: &Figures) -> Result<(), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("pressure_note.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/pressure/note.sql"));
         let pending: Vec<i64> = figures
             .classes
             .iter()
@@ -108,7 +108,10 @@ impl Gauge for PostgresStore {
 impl PostgresStore {
     /// How the classes stand for producers, by their formula.
     pub(super) async fn standing(&self) -> Result<Vec<Standing>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("pressure_standing.sql"));
+        let sql = statement(
+            self.connection.tables(),
+            include_str!("sql/pressure/standing.sql"),
+        );
         let rows = self.connection.rows(&sql, arguments!()?).await?;
         let standing = |row: &PgRow| -> Result<Standing, sqlx::Error> {
             let limit = Limit {

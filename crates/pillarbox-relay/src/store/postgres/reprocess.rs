@@ -17,7 +17,7 @@ use crate::{dead::DeadFilter, reprocess::Schedules, store::StoreError};
 #[async_trait]
 impl Schedules for PostgresStore {
     async fn last_run(&self, name: &str) -> Result<(Timestamp, Option<Timestamp>), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("reprocess_last.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/reprocess/last.sql"));
         let row = self.connection.row(&sql, arguments!(name)?).await?;
         let read = self.read(&[row], |row| {
             let last: Option<i64> = row.try_get(1)?;
@@ -27,7 +27,7 @@ impl Schedules for PostgresStore {
     }
 
     async fn claim_run(&self, name: &str, last: Option<Timestamp>) -> Result<bool, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("reprocess_claim.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/reprocess/claim.sql"));
         let arguments = arguments!(name, last.map(Timestamp::as_microsecond))?;
         let row = self.connection.row(&sql, arguments).await?;
         Ok(self.counted(&row)? == 1)
@@ -43,7 +43,7 @@ impl Schedules for PostgresStore {
         let sql = dead::filtered(
             self.connection.tables(),
             filter,
-            include_str!("reprocess_candidates.sql"),
+            include_str!("sql/reprocess/candidates.sql"),
         );
         let arguments = arguments!(
             in dead::arguments(filter)?;

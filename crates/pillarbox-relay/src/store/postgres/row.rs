@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use pillarbox::{Event, Limits, RetryOverrides};
+use pillarbox::{Event, Limits};
 use sqlx::{Row, ValueRef, postgres::PgRow};
 use uuid::Uuid;
 
@@ -16,16 +16,16 @@ use crate::{
 /// can be believed.
 pub fn complete(sql: &str) -> String {
     let mut sql = sql
-        .replace("{sizes}", include_str!("row_sizes.sql"))
-        .replace("{lowest_mark}", include_str!("lowest_mark.sql"));
+        .replace("{sizes}", include_str!("sql/row/sizes.sql"))
+        .replace("{lowest_mark}", include_str!("sql/lanes/lowest_mark.sql"));
     for number in 1..=9 {
         let columns = format!("{{columns ${number}}}");
         let fetched = format!("{{fetched z ${number}}}");
         let payload_max = format!("${number}");
         let fill = |text: &str| text.replace("{payload_max}", &payload_max).replace("{of}", "z");
         sql = sql
-            .replace(&columns, &fill(include_str!("row_columns.sql")))
-            .replace(&fetched, &fill(include_str!("row_fetched.sql")));
+            .replace(&columns, &fill(include_str!("sql/row/columns.sql")))
+            .replace(&fetched, &fill(include_str!("sql/row/fetched.sql")));
     }
     sql.replace("{headers_max}", &limits::headers_fetched_max().to_string())
         .replace("{names_max}", &limits::names_fetched_max().to_string())
@@ -60,7 +60,7 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
         })
 }
 
-/// The size of the payload, which may not have been fetched; of the whole event where the statement is `discover_small.sql`.
+/// The size of the payload, which may not have been fetched; of the whole event where the statement is `discover/small.sql`.
 pub(super) fn size(row: &PgRow, first: usize) -> usize {
     Columns { row, first }.size(12)
 }
@@ -88,35 +88,29 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
         .bytes(2)
         .and_then(|bytes| Uuid::from_slice(bytes).ok())
         .ok_or("the id can't be read")?;
-    let event = Event {
-        id,
-        topic: columns.required(3)?,
-        stream: columns.text(4)?,
-        event_type: columns.required(5)?,
-        schema_version: narrow(columns.integer::<4>(6).unwrap_or(1)),
-        aggregate_type: columns.required(7)?,
-        aggregate_id: columns.required(8)?,
-        aggregate_version: columns.integer::<8>(9),
-        partition_key: columns.text(10)?,
-        payload: Bytes::copy_from_slice(payload),
-        // As they are stored: a byte for the format's version, then text.
-        headers: headers::read(
-            columns
-                .bytes(13)
-                .and_then(|stored| stored.get(1..))
-                .unwrap_or_default(),
-        )?,
-        project_id: columns.text(14)?,
-        user_id: columns.text(15)?,
-        available_at: columns.timestamp(17),
-        retry: RetryOverrides {
-            max_attempts: columns.integer::<4>(19).map(narrow),
-            base_delay_ms: columns.integer::<8>(20),
-            max_delay_ms: columns.integer::<8>(21),
-            backoff_multiplier: columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64)),
-        },
-        first_use: Default::default(),
-    };
+    let mut event = Event::to(columns.required(3)?)
+        .id(id)
+        .event_type(columns.required(5)?)
+        .aggregate(columns.required(7)?, columns.required(8)?);
+    event.stream = columns.text(4)?;
+    event.schema_version = narrow(columns.integer::<4>(6).unwrap_or(1));
+    event.aggregate_version = columns.integer::<8>(9);
+    event.partition_key = columns.text(10)?;
+    event.payload = Bytes::copy_from_slice(payload);
+    // As they are stored: a byte for the format's version, then text.
+    event.headers = headers::read(
+        columns
+            .bytes(13)
+            .and_then(|stored| stored.get(1..))
+            .unwrap_or_default(),
+    )?;
+    event.project_id = columns.text(14)?;
+    event.user_id = columns.text(15)?;
+    event.available_at = columns.timestamp(17);
+    event.retry.max_attempts = columns.integer::<4>(19).map(narrow);
+    event.retry.base_delay_ms = columns.integer::<8>(20);
+    event.retry.max_delay_ms = columns.integer::<8>(21);
+    event.retry.backoff_multiplier = columns.integer::<8>(22).map(|bits| f64::from_bits(bits as u64));
     let created_at = columns.timestamp(16).unwrap_or(Timestamp::UNIX_EPOCH);
     limits
         .check(&event, created_at)

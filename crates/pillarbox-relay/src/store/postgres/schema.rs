@@ -29,13 +29,13 @@ pub(super) fn sql(tables: &Tables) -> String {
 
 /// The tables, then the functions and triggers.
 fn script(tables: &Tables) -> String {
-    tables.render(include_str!("schema.sql")) + "\n" + &functions(tables)
+    tables.render(include_str!("sql/schema/create.sql")) + "\n" + &functions(tables)
 }
 
 /// Makes them, or replaces them.
 fn functions(tables: &Tables) -> String {
-    let guards = tables.render(include_str!("schema_guards.sql"));
-    let pressure = tables.render(include_str!("schema_pressure.sql"));
+    let guards = tables.render(include_str!("sql/schema/guards.sql"));
+    let pressure = tables.render(include_str!("sql/schema/pressure.sql"));
     guards + "\n" + &pressure + "\n" + &enqueue::sql(tables)
 }
 
@@ -178,7 +178,7 @@ pub(super) async fn check(connection: &Connection, assumptions: &Assumptions) ->
     check_version(connection.tables(), version)?;
     if moved {
         tracing::warn!("the outbox was restored from another cluster: rebasing its transaction ids");
-        let rebase = connection.tables().render(include_str!("schema_rebase.sql"));
+        let rebase = connection.tables().render(include_str!("sql/schema/rebase.sql"));
         connection.script_in(&mut tx, rebase).await?;
     }
     assumptions.check(connection, &mut tx).await?;
@@ -201,7 +201,7 @@ async fn state(
     connection: &Connection,
     tx: &mut Transaction<'static, Postgres>,
 ) -> Result<(bool, bool), StoreError> {
-    let sql = statement(connection.tables(), include_str!("schema_state.sql"));
+    let sql = statement(connection.tables(), include_str!("sql/schema/state.sql"));
     one_row(connection, tx, &sql, |row| Ok((row.try_get(0)?, row.try_get(1)?))).await
 }
 
@@ -209,7 +209,7 @@ async fn version(
     connection: &Connection,
     tx: &mut Transaction<'static, Postgres>,
 ) -> Result<(i32, bool), StoreError> {
-    let sql = statement(connection.tables(), include_str!("schema_version.sql"));
+    let sql = statement(connection.tables(), include_str!("sql/schema/version.sql"));
     one_row(connection, tx, &sql, |row| Ok((row.try_get(0)?, row.try_get(1)?))).await
 }
 

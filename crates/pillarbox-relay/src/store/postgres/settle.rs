@@ -46,15 +46,15 @@ impl Statements {
         Self {
             published: published(tables, BY_SEQ),
             published_range: published(tables, BY_RANGE),
-            fence: statement(tables, include_str!("settle_fence.sql")),
-            unparked: statement(tables, include_str!("settle_unparked.sql")),
-            failed: statement(tables, include_str!("settle_failed.sql")),
-            held: statement(tables, include_str!("settle_held.sql")),
-            delayed: statement(tables, include_str!("settle_delayed.sql")),
-            dead: statement(tables, include_str!("settle_dead.sql")),
-            blocked: statement(tables, include_str!("settle_blocked.sql")),
-            superseded: statement(tables, include_str!("settle_superseded.sql")),
-            next: statement(tables, include_str!("settle_next.sql")),
+            fence: statement(tables, include_str!("sql/settle/fence.sql")),
+            unparked: statement(tables, include_str!("sql/settle/unparked.sql")),
+            failed: statement(tables, include_str!("sql/settle/failed.sql")),
+            held: statement(tables, include_str!("sql/settle/held.sql")),
+            delayed: statement(tables, include_str!("sql/settle/delayed.sql")),
+            dead: statement(tables, include_str!("sql/settle/dead.sql")),
+            blocked: statement(tables, include_str!("sql/settle/blocked.sql")),
+            superseded: statement(tables, include_str!("sql/settle/superseded.sql")),
+            next: statement(tables, include_str!("sql/settle/next.sql")),
         }
     }
 
@@ -235,7 +235,7 @@ impl Statements {
 fn published(tables: &Tables, chosen: &str) -> Sql {
     statement(
         tables,
-        &include_str!("settle_published.sql").replace("{chosen}", chosen),
+        &include_str!("sql/settle/published.sql").replace("{chosen}", chosen),
     )
 }
 

@@ -16,7 +16,7 @@ use crate::{
 #[async_trait]
 impl AggregateVersions for PostgresStore {
     async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("versions_latest.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/versions/latest.sql"));
         let (types, ids): (Vec<String>, Vec<String>) = aggregates.iter().cloned().unzip();
         let rows = self.connection.rows(&sql, arguments!(types, ids)?).await?;
         let mut latest = vec![None; aggregates.len()];
@@ -33,7 +33,7 @@ impl AggregateVersions for PostgresStore {
     }
 
     async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("versions_dead.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/versions/dead.sql"));
         let rows = self.connection.rows(&sql, arguments!(seqs.to_vec())?).await?;
         rows.iter()
             .map(|row| row.try_get(0).map_err(|e| self.connection.explain(e)))
@@ -54,7 +54,7 @@ impl AggregateVersions for PostgresStore {
     fn index_sql(&self) -> String {
         self.connection
             .tables()
-            .render(include_str!("versions_index.sql"))
+            .render(include_str!("sql/versions/index.sql"))
     }
 
     async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
@@ -72,7 +72,7 @@ impl AggregateVersions for PostgresStore {
     fn unique_index_sql(&self) -> String {
         self.connection
             .tables()
-            .render(include_str!("versions_unique_index.sql"))
+            .render(include_str!("sql/versions/unique_index.sql"))
     }
 }
 
@@ -82,7 +82,7 @@ const UNIQUE: &str = "unique_versions";
 impl PostgresStore {
     /// Whether an index is there and can be relied on.
     async fn is_whole(&self, index: &str) -> Result<bool, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("versions_indexed.sql"));
+        let sql = statement(self.connection.tables(), include_str!("sql/versions/indexed.sql"));
         let name = self.connection.tables().beside(index);
         let row = self.connection.row(&sql, arguments!(name)?).await?;
         row.try_get(0).map_err(|e| self.connection.explain(e))
@@ -90,7 +90,7 @@ impl PostgresStore {
 
     async fn make(&self, index: &str, sql: String) -> Result<Vec<String>, StoreError> {
         let tables = self.connection.tables();
-        let in_making = statement(tables, include_str!("versions_in_making.sql"));
+        let in_making = statement(tables, include_str!("sql/versions/in_making.sql"));
         let row = self
             .connection
             .row(&in_making, arguments!(tables.events())?)

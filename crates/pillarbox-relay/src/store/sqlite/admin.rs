@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
@@ -29,7 +29,7 @@ impl Admin for SqliteStore {
     fn migration_sql(&self) -> String {
         format!(
             "pragma journal_mode = wal;\n\n{}",
-            self.connections.statements.schema.as_str()
+            self.connections.statements.schema_create.as_str()
         )
     }
 
@@ -65,7 +65,7 @@ impl Admin for SqliteStore {
             Err(error) if error.kind == StoreErrorKind::NotMigrated => {}
             Err(error) => return Err(error),
         }
-        sqlx::raw_sql(at.statements.schema.clone())
+        sqlx::raw_sql(at.statements.schema_create.clone())
             .execute(&mut *tx)
             .await
             .map_err(|e| at.error(e))?;
@@ -88,7 +88,7 @@ impl Admin for SqliteStore {
 
     async fn low_mark(&self) -> Result<Seq, StoreError> {
         let at = &*self.connections;
-        sqlx::query_scalar(at.statements.low_mark.clone())
+        sqlx::query_scalar(at.statements.admin_low_mark.clone())
             .fetch_one(at.reader())
             .await
             .map_err(|e| at.error(e))
@@ -99,16 +99,17 @@ impl Admin for SqliteStore {
         let now = now();
         type Counts = (i64, i64, i64, i64, i64, u16, Option<i64>);
         let (pending, failed, held, delayed, dead, lanes_held, oldest): Counts =
-            sqlx::query_as(at.statements.status.clone())
+            sqlx::query_as(at.statements.admin_status.clone())
                 .bind(now)
                 .fetch_one(at.reader())
                 .await
                 .map_err(|e| at.error(e))?;
-        let relays: Vec<(String, String, i64, u16, String)> = sqlx::query_as(at.statements.relays.clone())
-            .bind(now)
-            .fetch_all(at.reader())
-            .await
-            .map_err(|e| at.error(e))?;
+        let relays: Vec<(String, String, i64, u16, String)> =
+            sqlx::query_as(at.statements.admin_relays.clone())
+                .bind(now)
+                .fetch_all(at.reader())
+                .await
+                .map_err(|e| at.error(e))?;
         let relays = relays
             .into_iter()
             .map(|(id, name, seen_at, lanes, troubles)| RelayStatus {
@@ -138,7 +139,7 @@ impl Admin for SqliteStore {
             bytes: usize::MAX,
             payload_bytes_max: RECENT_PAYLOAD_BYTES_MAX,
         };
-        let rows = sqlx::query(at.statements.recent.clone())
+        let rows = sqlx::query(at.statements.admin_recent.clone())
             .bind(i64::try_from(count).unwrap_or(i64::MAX))
             .bind(RECENT_PAYLOAD_BYTES_MAX as i64)
             .fetch_all(at.reader())
@@ -156,7 +157,7 @@ impl Admin for SqliteStore {
 
     async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
         let at = &*self.connections;
-        let rows = sqlx::query(at.statements.kinds.clone())
+        let rows = sqlx::query(at.statements.admin_kinds.clone())
             .bind(i64::try_from(last).unwrap_or(i64::MAX))
             .bind(KINDS_MAX as i64)
             .bind(EXAMPLE_BYTES_MAX as i64)
@@ -168,7 +169,7 @@ impl Admin for SqliteStore {
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
         let at = &*self.connections;
-        let outbox = Outbox::new(at.tables.clone(), limits.clone());
+        let outbox = at.outbox.clone().limits(limits.clone());
         let mut tx = at.begin().await?;
         at.counted(events.len() as u64);
         let enqueued = match outbox.enqueue_all(&mut tx, events).await {
@@ -186,7 +187,7 @@ impl Admin for SqliteStore {
 
 /// Every version before this column's has the table without it.
 async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(), StoreError> {
-    let there: bool = sqlx::query_scalar(at.statements.relays_have_troubles.clone())
+    let there: bool = sqlx::query_scalar(at.statements.schema_has_troubles.clone())
         .bind(at.tables.name_beside("relays"))
         .fetch_one(&mut *tx)
         .await
@@ -194,7 +195,7 @@ async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(),
     if there {
         return Ok(());
     }
-    let add = sqlx::raw_sql(at.statements.relays_get_troubles.clone());
+    let add = sqlx::raw_sql(at.statements.schema_add_troubles.clone());
     add.execute(&mut *tx).await.map_err(|e| at.error(e)).map(drop)
 }
 
@@ -251,7 +252,7 @@ async fn version<'c, E>(at: &Connections, connection: E) -> Result<Option<String
 where
     E: sqlx::Executor<'c, Database = sqlx::Sqlite>,
 {
-    sqlx::query_scalar(at.statements.version.clone())
+    sqlx::query_scalar(at.statements.schema_version.clone())
         .fetch_optional(connection)
         .await
         .map_err(|e| at.error(e))

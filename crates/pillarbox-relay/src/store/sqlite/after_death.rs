@@ -22,7 +22,7 @@ impl Batch<'_> {
             dead.map(|dead| json!(dead.seq)).collect()
         };
         let sql = &self.at.statements;
-        self.plain(&sql.block, &with(AfterDeath::Block)).await?;
+        self.plain(&sql.settle_blocked, &with(AfterDeath::Block)).await?;
         let latest = with(AfterDeath::Latest);
         match dead.first() {
             Some(first) if !latest.is_empty() => self.supersede(&latest, &first.failure).await,
@@ -34,7 +34,7 @@ impl Batch<'_> {
     async fn supersede(&mut self, dead: &[Value], death: &FailedTry) -> Result<(), StoreError> {
         let sql = &self.at.statements;
         self.at.counted(1);
-        let older: Vec<(Seq, u32, String)> = sqlx::query_as(sql.superseded.clone())
+        let older: Vec<(Seq, u32, String)> = sqlx::query_as(sql.settle_superseded.clone())
             .bind(text(dead))
             .fetch_all(&mut **self.tx)
             .await
@@ -57,9 +57,9 @@ impl Batch<'_> {
         let rows: Vec<Value> = rows.collect();
         let seqs: Vec<Value> = older.iter().map(|(seq, ..)| json!(seq)).collect();
         let told: Vec<Value> = seqs.iter().map(|seq| json!([seq, null])).collect();
-        self.timed(&sql.bury, &rows).await?;
-        self.timed(&sql.die, &rows).await?;
-        self.plain(&sql.unpark, &seqs).await?;
+        self.timed(&sql.settle_bury, &rows).await?;
+        self.timed(&sql.settle_dead, &rows).await?;
+        self.plain(&sql.settle_unparked, &seqs).await?;
         self.plain(&sql.dead_discarded, &seqs).await?;
         self.tell(
             &told,
@@ -73,7 +73,7 @@ impl Batch<'_> {
     /// Keys that waited for these dead events go on.
     pub(super) async fn unblock(&mut self, seqs: &[Value]) -> Result<(), StoreError> {
         self.at.counted(1);
-        let keys: Vec<(Lane, String)> = sqlx::query_as(self.at.statements.unblock.clone())
+        let keys: Vec<(Lane, String)> = sqlx::query_as(self.at.statements.dead_unblock.clone())
             .bind(text(seqs))
             .fetch_all(&mut **self.tx)
             .await

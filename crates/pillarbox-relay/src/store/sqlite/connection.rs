@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use pillarbox::table::Tables;
+use pillarbox::{Limits, Outbox, table::Tables};
 use sqlx::{
     ConnectOptions, Connection, Sqlite, SqlitePool, Transaction,
     sqlite::{
@@ -34,6 +34,7 @@ pub(super) struct Connections {
     write: SqlitePool,
     pub(super) statements: Statements,
     pub(super) tables: Tables,
+    pub(super) outbox: Outbox,
     pub(super) path: PathBuf,
     count: AtomicU64,
 }
@@ -61,6 +62,7 @@ impl Connections {
             write: pool(1, connect.clone().journal_mode(SqliteJournalMode::Wal)),
             statements: Statements::new(&options.tables),
             tables: options.tables.clone(),
+            outbox: Outbox::new(options.tables.clone(), Limits::default()),
             path: connect.get_filename().to_owned(),
             count: AtomicU64::new(0),
         })

@@ -30,7 +30,7 @@ use crate::{
     store::{PageLimit, StoreError},
 };
 
-/// Where the letter begins in `dead_show.sql`; its failures stand behind it.
+/// Where the letter begins in `dead/show.sql`; its failures stand behind it.
 const LETTER: usize = 23;
 const FAILURES: usize = LETTER + 14;
 
@@ -247,7 +247,7 @@ impl<'a> Action<'a> {
     }
 }
 
-/// With the filter bound, as `dead_filter.sql` takes it.
+/// With the filter bound, as `dead/filter.sql` takes it.
 pub(super) fn filtered<'q>(sql: &SqlStr, filter: &'q DeadFilter) -> Query<'q, Sqlite, SqliteArguments> {
     let (topic, prefix) = filter.topic_and_prefix();
     sqlx::query(sql.clone())
@@ -270,7 +270,7 @@ pub(super) fn read<T>(
     read.map_err(|e| at.error(e))
 }
 
-/// From the fourteen columns of `dead_list.sql`.
+/// From the fourteen columns of `dead/list.sql`.
 fn letter(row: &SqliteRow, first: usize) -> Result<DeadLetter, sqlx::Error> {
     Ok(DeadLetter {
         seq: row.try_get(first)?,

@@ -43,7 +43,7 @@ impl Reader for SqliteReader {
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         let at = &self.connections;
         // Before the page: what is committed by now is in it, or behind its last event.
-        let top: Seq = sqlx::query_scalar(at.statements.top.clone())
+        let top: Seq = sqlx::query_scalar(at.statements.discover_top.clone())
             .fetch_one(at.reader())
             .await
             .map_err(|e| at.error(e))?;
@@ -60,7 +60,7 @@ impl Reader for SqliteReader {
             page.reached = Seq::MAX;
             return Ok(page);
         }
-        let rows = sqlx::query(at.statements.page.clone())
+        let rows = sqlx::query(at.statements.discover_page.clone())
             .bind(self.after)
             .bind(&self.lanes)
             .bind(size(limit.events))

@@ -23,22 +23,22 @@ pub(super) async fn heartbeat(
     let now = now();
     let until = now.saturating_add(micros(ttl));
     at.counted(4);
-    let beat = sqlx::query(sql.heartbeat.clone())
+    let beat = sqlx::query(sql.lanes_heartbeat.clone())
         .bind(&relay)
         .bind(name)
         .bind(now)
         .bind(until);
     beat.execute(&mut *tx).await.map_err(|e| at.error(e))?;
-    let bury = sqlx::query(sql.bury_relays.clone()).bind(now);
+    let bury = sqlx::query(sql.lanes_bury_relays.clone()).bind(now);
     bury.execute(&mut *tx).await.map_err(|e| at.error(e))?;
-    let held: Vec<Lane> = sqlx::query_scalar(sql.renew.clone())
+    let held: Vec<Lane> = sqlx::query_scalar(sql.lanes_renew.clone())
         .bind(&relay)
         .bind(until)
         .bind(marks_json(held))
         .fetch_all(&mut *tx)
         .await
         .map_err(|e| at.error(e))?;
-    let (relays, rank): (u16, u16) = sqlx::query_as(sql.census.clone())
+    let (relays, rank): (u16, u16) = sqlx::query_as(sql.lanes_census.clone())
         .bind(&relay)
         .fetch_one(&mut *tx)
         .await
@@ -57,7 +57,7 @@ pub(super) async fn take(
     let mut tx = at.begin().await?;
     let now = now();
     at.counted(1);
-    let rows: Vec<(Lane, i64, Seq)> = sqlx::query_as(at.statements.take.clone())
+    let rows: Vec<(Lane, i64, Seq)> = sqlx::query_as(at.statements.lanes_take.clone())
         .bind(relay.to_string())
         .bind(now)
         .bind(now.saturating_add(micros(ttl)))
@@ -75,7 +75,7 @@ pub(super) async fn take(
 }
 
 pub(super) async fn release(at: &Connections, relay: RelayId, held: &[HeldLane]) -> Result<(), StoreError> {
-    sqlx::query(at.statements.release.clone())
+    sqlx::query(at.statements.lanes_release.clone())
         .bind(relay.to_string())
         .bind(marks_json(held))
         .execute(at.writer())
@@ -86,7 +86,7 @@ pub(super) async fn release(at: &Connections, relay: RelayId, held: &[HeldLane])
 
 pub(super) async fn leave(at: &Connections, relay: RelayId) -> Result<(), StoreError> {
     let mut tx = at.begin().await?;
-    for sql in [&at.statements.leave_lanes, &at.statements.leave] {
+    for sql in [&at.statements.lanes_leave_lanes, &at.statements.lanes_leave] {
         at.counted(1);
         let query = sqlx::query(sql.clone()).bind(relay.to_string());
         query.execute(&mut *tx).await.map_err(|e| at.error(e))?;
@@ -95,7 +95,7 @@ pub(super) async fn leave(at: &Connections, relay: RelayId) -> Result<(), StoreE
 }
 
 pub(super) async fn report(at: &Connections, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
-    sqlx::query(at.statements.report.clone())
+    sqlx::query(at.statements.lanes_report.clone())
         .bind(relay.to_string())
         .bind(trouble::to_json(troubles))
         .execute(at.writer())

@@ -21,7 +21,7 @@ use crate::{
 impl Notices for SqliteStore {
     async fn open(&self) -> Result<Vec<OpenCause>, StoreError> {
         let at = &*self.connections;
-        let rows = sqlx::query(at.statements.notice_open.clone())
+        let rows = sqlx::query(at.statements.notices_open.clone())
             .bind(size(CAUSES_MAX))
             .fetch_all(at.reader())
             .await;
@@ -36,7 +36,7 @@ impl Notices for SqliteStore {
 
     async fn died_since(&self, fingerprint: &str, after: Timestamp) -> Result<u64, StoreError> {
         let at = &*self.connections;
-        let rows = sqlx::query(at.statements.notice_since.clone())
+        let rows = sqlx::query(at.statements.notices_since.clone())
             .bind(fingerprint)
             .bind(after.as_microsecond())
             .fetch_all(at.reader())
@@ -47,7 +47,7 @@ impl Notices for SqliteStore {
 
     async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
         let at = &*self.connections;
-        let rows = sqlx::query(at.statements.notice_troubles.clone())
+        let rows = sqlx::query(at.statements.notices_troubles.clone())
             .bind(now())
             .fetch_all(at.reader())
             .await;
@@ -57,7 +57,7 @@ impl Notices for SqliteStore {
 
     async fn told(&self) -> Result<(Timestamp, Vec<Told>), StoreError> {
         let at = &*self.connections;
-        let rows = sqlx::query(at.statements.notice_told.clone())
+        let rows = sqlx::query(at.statements.notices_told.clone())
             .bind(size(CAUSES_MAX))
             .fetch_all(at.reader())
             .await;
@@ -69,7 +69,7 @@ impl Notices for SqliteStore {
         let mut tx = at.begin().await?;
         let now = now();
         at.counted(2);
-        let written = sqlx::query(at.statements.notice_tell.clone())
+        let written = sqlx::query(at.statements.notices_tell.clone())
             .bind(now)
             .bind(&telling.fingerprint)
             .bind(telling.before as i64)
@@ -83,7 +83,7 @@ impl Notices for SqliteStore {
         if written.rows_affected() == 0 {
             return Ok(false);
         }
-        sqlx::query(at.statements.notice_send.clone())
+        sqlx::query(at.statements.notices_send.clone())
             .bind(now)
             .bind(&telling.fingerprint)
             .bind(telling.before as i64 + 1)
@@ -99,7 +99,7 @@ impl Notices for SqliteStore {
 
     async fn outcome(&self, fingerprint: &str, since: Timestamp) -> Result<Outcome, StoreError> {
         let at = &*self.connections;
-        let rows = sqlx::query(at.statements.notice_outcome.clone())
+        let rows = sqlx::query(at.statements.notices_outcome.clone())
             .bind(fingerprint)
             .bind(since.as_microsecond())
             .fetch_all(at.reader())
@@ -118,7 +118,7 @@ impl Notices for SqliteStore {
         let at = &*self.connections;
         let now = now();
         // Looked at first: with nothing due, the file's write lock is left to others.
-        let rows = sqlx::query(at.statements.notice_next.clone())
+        let rows = sqlx::query(at.statements.notices_next.clone())
             .bind(channel)
             .fetch_all(at.reader())
             .await;
@@ -132,7 +132,7 @@ impl Notices for SqliteStore {
         if next > now {
             return Ok(waits(next));
         }
-        let rows = sqlx::query(at.statements.notice_claim.clone())
+        let rows = sqlx::query(at.statements.notices_claim.clone())
             .bind(now)
             .bind(channel)
             .bind(now.saturating_add(micros(lease)))
@@ -147,7 +147,7 @@ impl Notices for SqliteStore {
 
     async fn delivered(&self, channel: &str, delivery: &Delivery) -> Result<(), StoreError> {
         let at = &*self.connections;
-        sqlx::query(at.statements.notice_delivered.clone())
+        sqlx::query(at.statements.notices_delivered.clone())
             .bind(channel)
             .bind(&delivery.fingerprint)
             .bind(delivery.n as i64)
@@ -165,7 +165,7 @@ impl Notices for SqliteStore {
         error: &str,
     ) -> Result<(), StoreError> {
         let at = &*self.connections;
-        sqlx::query(at.statements.notice_failed.clone())
+        sqlx::query(at.statements.notices_failed.clone())
             .bind(channel)
             .bind(&delivery.fingerprint)
             .bind(delivery.n as i64)
@@ -180,7 +180,7 @@ impl Notices for SqliteStore {
     async fn forget(&self, age: Duration) -> Result<(), StoreError> {
         let at = &*self.connections;
         let before = now().saturating_sub(micros(age));
-        for sql in [&at.statements.notice_forget_sends, &at.statements.notice_forget] {
+        for sql in [&at.statements.notices_forget_sends, &at.statements.notices_forget] {
             sqlx::query(sql.clone())
                 .bind(before)
                 .execute(at.writer())

@@ -1,7 +1,7 @@
 //! From a row to an event, or to the reason why it is none.
 
 use jiff::Timestamp;
-use pillarbox::{Event, Limits, RetryOverrides};
+use pillarbox::{Event, Limits};
 use sqlx::{Row, sqlite::SqliteRow};
 use uuid::Uuid;
 
@@ -10,17 +10,17 @@ use crate::{
     store::{PageLimit, headers, limits},
 };
 
-/// Where `page.sql` and `due.sql` tell how many rows there were before the limit on bytes.
+/// Where `discover/page.sql` and `park/due.sql` tell how many rows there were before the limit on bytes.
 pub(super) const CANDIDATES: usize = 23;
-/// Where `due.sql` tells whether the event was delayed.
+/// Where `park/due.sql` tells whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
-/// Where `due.sql` tells whether more keys are due, and then the place of this row's key.
+/// Where `park/due.sql` tells whether more keys are due, and then the place of this row's key.
 pub(super) const MORE: usize = 25;
 
-/// Where `recent.sql` tells the status.
+/// Where `admin/recent.sql` tells the status.
 pub(super) const STATUS: usize = 23;
 
-/// Reads the columns as `page.sql` and `due.sql` list them. The outer error is the database's; the inner one the row's.
+/// Reads the columns as `discover/page.sql` and `park/due.sql` list them. The outer error is the database's; the inner one the row's.
 pub(super) fn event(
     row: &SqliteRow,
     limit: PageLimit,
@@ -37,10 +37,7 @@ pub(super) fn event(
 }
 
 fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     // A number stands where a text was too large to be fetched: the size.
     let size = |column| {
         row.try_get::<i64, _>(column)
@@ -49,31 +46,26 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
     };
     limits::fetched(size(5).unwrap_or(0), size(20).unwrap_or(0))?;
     let created_at = time(get(row, 13, "created_at")?, "created_at")?;
-    let event = Event {
-        id: Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is no UUID: {e}"))?,
-        topic: text(row, 3, "topic")?.to_owned(),
-        stream: get(row, 4, "stream")?,
-        event_type: text(row, 5, "event_type")?.to_owned(),
-        schema_version: get(row, 6, "schema_version")?,
-        aggregate_type: text(row, 7, "aggregate_type")?.to_owned(),
-        aggregate_id: text(row, 8, "aggregate_id")?.to_owned(),
-        aggregate_version: get(row, 9, "aggregate_version")?,
-        partition_key: get(row, 10, "partition_key")?,
-        payload: payload(row, &limits)?.into(),
-        headers: headers::read(text(row, 20, "headers")?.as_bytes())?,
-        project_id: get(row, 11, "project_id")?,
-        user_id: get(row, 12, "user_id")?,
-        available_at: get::<Option<i64>>(row, 14, "available_at")?
-            .map(|at| time(at, "available_at"))
-            .transpose()?,
-        retry: RetryOverrides {
-            max_attempts: get(row, 16, "max_attempts")?,
-            base_delay_ms: get(row, 17, "base_delay_ms")?,
-            max_delay_ms: get(row, 18, "max_delay_ms")?,
-            backoff_multiplier: get(row, 19, "backoff_multiplier")?,
-        },
-        first_use: Default::default(),
-    };
+    let id = Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is no UUID: {e}"))?;
+    let mut event = Event::to(text(row, 3, "topic")?)
+        .id(id)
+        .event_type(text(row, 5, "event_type")?)
+        .aggregate(text(row, 7, "aggregate_type")?, text(row, 8, "aggregate_id")?);
+    event.stream = get(row, 4, "stream")?;
+    event.schema_version = get(row, 6, "schema_version")?;
+    event.aggregate_version = get(row, 9, "aggregate_version")?;
+    event.partition_key = get(row, 10, "partition_key")?;
+    event.payload = payload(row, &limits)?.into();
+    event.headers = headers::read(text(row, 20, "headers")?.as_bytes())?;
+    event.project_id = get(row, 11, "project_id")?;
+    event.user_id = get(row, 12, "user_id")?;
+    event.available_at = get::<Option<i64>>(row, 14, "available_at")?
+        .map(|at| time(at, "available_at"))
+        .transpose()?;
+    event.retry.max_attempts = get(row, 16, "max_attempts")?;
+    event.retry.base_delay_ms = get(row, 17, "base_delay_ms")?;
+    event.retry.max_delay_ms = get(row, 18, "max_delay_ms")?;
+    event.retry.backoff_multiplier = get(row, 19, "backoff_multiplier")?;
     limits
         .check(&event, created_at)
         .map_err(|problem| problem.to_string())?;

@@ -26,7 +26,7 @@ pub(super) async fn settle(
         return Ok(Settled { free: Vec::new() });
     }
     if settlement.is_plain() {
-        let written = sqlx::query(at.statements.publish.clone())
+        let written = sqlx::query(at.statements.settle_published.clone())
             .bind(now())
             .bind(text(&settlement.published))
             .bind(&fence.held)
@@ -79,7 +79,7 @@ impl Fence {
     where
         E: sqlx::Executor<'c, Database = Sqlite>,
     {
-        let valid: i64 = sqlx::query_scalar(at.statements.fence.clone())
+        let valid: i64 = sqlx::query_scalar(at.statements.settle_fence.clone())
             .bind(&self.held)
             .fetch_one(connection)
             .await
@@ -115,7 +115,7 @@ impl Batch<'_> {
             .collect();
         if !published.is_empty() {
             self.at.counted(1);
-            sqlx::query(sql.publish.clone())
+            sqlx::query(sql.settle_published.clone())
                 .bind(self.now)
                 .bind(text(&published))
                 .bind(&fence.held)
@@ -125,14 +125,14 @@ impl Batch<'_> {
                 .map_err(|e| self.at.error(e))?;
         }
         let failed = failed(settlement, self.now);
-        self.timed(&sql.fail, &failed).await?;
+        self.timed(&sql.settle_failed, &failed).await?;
         let aside = aside(settlement);
-        self.plain(&sql.put_aside, &aside).await?;
-        self.plain(&sql.park, &[failed, aside].concat()).await?;
+        self.plain(&sql.settle_put_aside, &aside).await?;
+        self.plain(&sql.settle_parked, &[failed, aside].concat()).await?;
         let dead = dead(settlement, self.now);
         // Letters first: afterwards it can't be told which of these were dead before.
-        self.timed(&sql.bury, &dead).await?;
-        self.timed(&sql.die, &dead).await?;
+        self.timed(&sql.settle_bury, &dead).await?;
+        self.timed(&sql.settle_dead, &dead).await?;
 
         let mut touched = keys(settlement);
         let leaving: Vec<Seq> = published
@@ -141,7 +141,7 @@ impl Batch<'_> {
             .collect();
         if !leaving.is_empty() {
             self.at.counted(1);
-            let left: Vec<(Lane, String)> = sqlx::query_as(sql.unpark.clone())
+            let left: Vec<(Lane, String)> = sqlx::query_as(sql.settle_unparked.clone())
                 .bind(text(&leaving))
                 .fetch_all(&mut **self.tx)
                 .await
@@ -162,7 +162,7 @@ impl Batch<'_> {
         why: Option<&str>,
     ) -> Result<(), StoreError> {
         self.at.counted(1);
-        sqlx::query(self.at.statements.dead_told.clone())
+        sqlx::query(self.at.statements.settle_dead_told.clone())
             .bind(self.now)
             .bind(text(letters))
             .bind(action)
@@ -184,10 +184,10 @@ impl Batch<'_> {
         }
         let sql = &self.at.statements;
         let keys: Vec<Value> = touched.iter().map(|key| json!(key)).collect();
-        self.plain(&sql.head_waits, &keys).await?;
-        self.timed(&sql.head_due, &keys).await?;
+        self.plain(&sql.settle_head_waits, &keys).await?;
+        self.timed(&sql.settle_head_due, &keys).await?;
         self.at.counted(1);
-        sqlx::query_as(sql.free.clone())
+        sqlx::query_as(sql.settle_free.clone())
             .bind(text(&keys))
             .fetch_all(&mut **self.tx)
             .await

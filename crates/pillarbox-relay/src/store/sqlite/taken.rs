@@ -30,7 +30,7 @@ pub(super) async fn check_reader(at: &Connections, after: Seq) -> Result<(), Sto
 }
 
 async fn look(at: &Connections) -> Result<(Seq, Seq), StoreError> {
-    sqlx::query_as(at.statements.taken.clone())
+    sqlx::query_as(at.statements.assumptions_look.clone())
         .bind(at.tables.name())
         .fetch_one(at.reader())
         .await
@@ -45,7 +45,7 @@ async fn start_over(at: &Connections, taken: Seq, mark: Seq) -> Result<(), Store
     );
     let mut tx = at.begin().await?;
     at.counted(2);
-    sqlx::raw_sql(at.statements.start_over.clone())
+    sqlx::raw_sql(at.statements.assumptions_reset.clone())
         .execute(&mut *tx)
         .await
         .map_err(|e| at.error(e))?;

@@ -26,7 +26,10 @@ async fn events_below_the_low_marks_are_found() {
         };
         let harness = MongoHarness::new(server).await;
         let (store, relay) = (&harness.store.store, RelayId::now_v7());
-        let event = Event::new("t", "T", "order", "a").payload("{}");
+        let event = Event::to("t")
+            .event_type("T")
+            .aggregate("order", "a")
+            .payload("{}");
         commit(&harness, &event).await;
         let held = store.take_lanes(relay, 256, LEASE).await.unwrap();
         let found = store.reader(&held).next(page(10)).await.unwrap();
@@ -70,7 +73,10 @@ async fn large_headers_and_texts_are_unreadable() {
     let harness = MongoHarness::new(server).await;
     let large = "x".repeat(3_000_000);
     for field in ["headers", "entity_id"] {
-        let event = Event::new("t", "T", "order", "a").payload("{}");
+        let event = Event::to("t")
+            .event_type("T")
+            .aggregate("order", "a")
+            .payload("{}");
         commit(&harness, &event).await;
         let value = match field {
             "headers" => doc! { "headers": { "h": &large } },

@@ -16,7 +16,7 @@ use pillarbox_relay::{
     pressure::{Class, Figures},
     route::Pattern,
 };
-use pillarbox_testkit::servers;
+use pillarbox_testkit::servers::{self, Mongo};
 
 use super::harness::MongoHarness;
 
@@ -26,6 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 struct Application {
     harness: MongoHarness,
     client: Client,
+    outbox: Outbox,
     sent: Arc<Mutex<Vec<Sent>>>,
 }
 
@@ -52,6 +53,7 @@ impl Application {
         Some(Self {
             harness,
             client: Client::with_options(options).unwrap(),
+            outbox: Outbox::default(),
             sent,
         })
     }
@@ -76,7 +78,8 @@ impl Application {
 
     async fn enqueue(&self, event: &Event) -> Result<Enqueued, EnqueueError> {
         let mut session = self.begin().await;
-        let enqueued = Outbox::default().enqueue(&mut session, event).await?;
+        // Clones share what is known.
+        let enqueued = self.outbox.clone().enqueue(&mut session, event).await?;
         session.commit_transaction().await.unwrap();
         Ok(enqueued)
     }
@@ -94,7 +97,7 @@ impl Application {
 }
 
 fn event() -> Event {
-    Event::new("t.x", "X", "thing", "1")
+    Event::to("t.x").event_type("X").aggregate("thing", "1")
 }
 
 #[tokio::test]
@@ -123,13 +126,47 @@ async fn an_event_written_again_is_told_as_a_duplicate_and_ends_no_transaction()
     assert_eq!(application.stored().await, 1);
 }
 
+/// What is known of one is not taken for the other: neither that it is there, nor its limits.
+#[tokio::test]
+async fn two_clusters_with_the_same_names_are_two_outboxes() {
+    let (Some(one), Some(two)) = (Mongo::start().await, Mongo::start().await) else {
+        return;
+    };
+    let [first, second] = [one.url_of("shop"), two.url_of("shop")];
+    let client = async |url: &str| Client::with_uri_str(url).await.unwrap();
+    let enqueue = async |client: &Client, outbox: &Outbox| {
+        let mut session = client.start_session().await.unwrap();
+        session.start_transaction().await.unwrap();
+        let enqueued = outbox.enqueue(&mut session, &event()).await?;
+        session.commit_transaction().await.unwrap();
+        Ok::<_, EnqueueError>(enqueued)
+    };
+    let (at_first, at_second) = (client(&first).await, client(&second).await);
+    let (of_first, of_second) = (Outbox::default(), Outbox::default());
+    let harness = MongoHarness::at(first).await;
+    assert_eq!(enqueue(&at_first, &of_first).await.unwrap(), Enqueued::New);
+    let missing = enqueue(&at_second, &of_second).await.unwrap_err();
+    assert!(matches!(missing, EnqueueError::NotMigrated { .. }), "{missing}");
+    MongoHarness::at(second).await;
+    let full = class("full", ">", Some(1));
+    harness.store.gauge.set_classes(&[full]).await.unwrap();
+    let refused = enqueue(&at_first, &Outbox::default()).await.unwrap_err();
+    assert!(matches!(refused, EnqueueError::Busy { .. }), "{refused}");
+    for _ in 0..3 {
+        assert_eq!(enqueue(&at_second, &of_second).await.unwrap(), Enqueued::New);
+    }
+}
+
 #[tokio::test]
 async fn who_gave_away_an_unused_id_loses_the_transaction_once_and_no_event() {
     let Some(application) = Application::new().await else {
         return;
     };
     let event = event();
-    let same = Event::new("t.y", "Y", "thing", "2").id(event.id);
+    let same = Event::to("t.y")
+        .event_type("Y")
+        .aggregate("thing", "2")
+        .id(event.id);
     assert_eq!(application.enqueue(&same).await.unwrap(), Enqueued::New);
     let error = application.enqueue(&event).await.unwrap_err();
     assert!(matches!(error, EnqueueError::Database(_)), "{error}");
@@ -188,7 +225,10 @@ impl Application {
     }
 
     async fn is_taken(&self, topic: &str) -> bool {
-        match self.enqueue(&Event::new(topic, "X", "thing", "1")).await {
+        match self
+            .enqueue(&Event::to(topic).event_type("X").aggregate("thing", "1"))
+            .await
+        {
             Ok(_) => true,
             Err(EnqueueError::Busy { .. }) => false,
             Err(other) => panic!("{other}"),
@@ -226,9 +266,11 @@ async fn a_class_is_not_refused_for_what_others_wrote_while_the_relay_lives() {
     let Some(application) = Application::with_classes(&classes).await else {
         return;
     };
-    let bulk: Vec<Event> = (0..50).map(|_| Event::new("bulk.x", "X", "thing", "1")).collect();
+    let bulk: Vec<Event> = (0..50)
+        .map(|_| Event::to("bulk.x").event_type("X").aggregate("thing", "1"))
+        .collect();
     let mut session = application.begin().await;
-    Outbox::default().enqueue_all(&mut session, &bulk).await.unwrap();
+    application.outbox.enqueue_all(&mut session, &bulk).await.unwrap();
     session.commit_transaction().await.unwrap();
     // What this process has just written counts for every class.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -36,7 +36,10 @@ fn old(n: u32) -> Timestamp {
 
 async fn fill(harness: &MongoHarness) {
     let event = |n: u32| {
-        let event = Event::new("shop.x", "X", "order", format!("old-{}", n % 50)).aggregate_version(n.into());
+        let event = Event::to("shop.x")
+            .event_type("X")
+            .aggregate("order", format!("old-{}", n % 50))
+            .aggregate_version(n.into());
         let mut document = pillarbox::enqueue::mongodb_document(&event);
         document.insert("seq", old(n));
         let status = if n <= OLD_LETTERS { "dead" } else { "published" };

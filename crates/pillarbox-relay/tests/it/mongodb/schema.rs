@@ -247,7 +247,10 @@ async fn an_event_of_another_languages_service_is_read() {
 }
 
 fn event() -> Event {
-    Event::new("t.x", "X", "thing", "1").payload("{}")
+    Event::to("t.x")
+        .event_type("X")
+        .aggregate("thing", "1")
+        .payload("{}")
 }
 
 #[tokio::test]

@@ -76,7 +76,10 @@ pub(super) async fn produce(
 }
 
 fn event(key: &str) -> Event {
-    Event::new("shop.order.placed", "OrderPlaced", "order", key).payload(r#"{"total": 990}"#)
+    Event::to("shop.order.placed")
+        .event_type("OrderPlaced")
+        .aggregate("order", key)
+        .payload(r#"{"total": 990}"#)
 }
 
 /// The number of the key's last event, or none when it was given up.

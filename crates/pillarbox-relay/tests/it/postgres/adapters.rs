@@ -2,7 +2,7 @@
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Outbox, RetryOverrides, enqueue::Transaction, table::Tables};
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, RetryOverrides, Transaction, table::Tables};
 use pillarbox_testkit::servers;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
@@ -23,7 +23,9 @@ async fn diesel_connection(url: &str) -> AsyncPgConnection {
 fn odd_events() -> Vec<Event> {
     let tomorrow = Timestamp::now().as_second() + 86_400;
     let due = Timestamp::from_microsecond(tomorrow * 1_000_000 + 123_456).unwrap();
-    let full = Event::new("shop.order.placed", "OrderPlaced", "order", "o-ü")
+    let full = Event::to("shop.order.placed")
+        .event_type("OrderPlaced")
+        .aggregate("order", "o-ü")
         .payload(r#"{"b": 1.50, "a":[ ], "text": "\u00fc ü"}"#)
         .partition_key("customer-7")
         .aggregate_version(3)
@@ -34,13 +36,14 @@ fn odd_events() -> Vec<Event> {
         .project_id("p")
         .user_id("u")
         .available_at(due)
-        .retry(RetryOverrides {
-            max_attempts: Some(7),
-            base_delay_ms: Some(10),
-            max_delay_ms: Some(1_000),
-            backoff_multiplier: Some(1.5),
-        });
-    vec![full, Event::new("t", "X", "a", "1")]
+        .retry(
+            RetryOverrides::default()
+                .max_attempts(7)
+                .base_delay_ms(10)
+                .max_delay_ms(1_000)
+                .backoff_multiplier(1.5),
+        );
+    vec![full, Event::to("t").event_type("X").aggregate("a", "1")]
 }
 
 /// The whole rows but for what differs anyhow.
@@ -252,7 +255,11 @@ fn version_taken(refused: Result<Vec<Enqueued>, EnqueueError>) {
             aggregate_type,
             aggregate_id,
             version,
-        }) => assert_eq!((&*aggregate_type, &*aggregate_id, version), ("order", "o-1", 3)),
+            source,
+        }) => {
+            assert_eq!((&*aggregate_type, &*aggregate_id, version), ("order", "o-1", 3));
+            assert!(!source.to_string().is_empty());
+        }
         other => panic!("{other:?}"),
     }
 }

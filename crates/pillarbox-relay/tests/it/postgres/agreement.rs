@@ -29,7 +29,9 @@ fn event(fuzz: &mut Fuzz) -> Event {
         true => odd_name(fuzz),
         false => usual.to_owned(),
     };
-    let mut event = Event::new(name("shop.x"), name("X"), name("order"), name("o-1"))
+    let mut event = Event::to(name("shop.x"))
+        .event_type(name("X"))
+        .aggregate(name("order"), name("o-1"))
         .partition_key(name("key"))
         .project_id(name("project"))
         .user_id(name("user"))
@@ -60,12 +62,10 @@ fn event(fuzz: &mut Fuzz) -> Event {
             fuzz.one_in(2)
                 .then(|| if fuzz.one_in(4) { fuzz.integer() } else { usual })
         };
-        event.retry = RetryOverrides {
-            base_delay_ms: odd(50),
-            max_delay_ms: odd(60),
-            max_attempts: odd(5).and_then(|n| i32::try_from(n).ok()),
-            backoff_multiplier: odd(2).map(|n| n.clamp(-1_000, 1_000) as f64 / 4.0),
-        };
+        event.retry.base_delay_ms = odd(50);
+        event.retry.max_delay_ms = odd(60);
+        event.retry.max_attempts = odd(5).and_then(|n| i32::try_from(n).ok());
+        event.retry.backoff_multiplier = odd(2).map(|n| n.clamp(-1_000, 1_000) as f64 / 4.0);
     }
     event.payload(payload(fuzz))
 }
@@ -233,7 +233,7 @@ async fn torture_fuzz_enqueue_function_postgres() {
 #[tokio::test]
 async fn the_function_draws_each_limit_where_the_library_does() {
     let Some(place) = place().await else { return };
-    let good = || Event::new("t", "T", "a", "1").payload("{}");
+    let good = || Event::to("t").event_type("T").aggregate("a", "1").payload("{}");
     let retry = |retry| good().retry(retry);
     let at = |seconds| Timestamp::now() + Duration::from_secs(seconds);
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
@@ -251,8 +251,8 @@ async fn the_function_draws_each_limit_where_the_library_does() {
         good().payload(disguised(512)),
         good().payload(disguised(513)),
         good().payload(format!("[{}1]", "{},[],".repeat(1_000))),
-        Event::new("x".repeat(255), "T", "a", "1"),
-        Event::new("x".repeat(256), "T", "a", "1"),
+        Event::to("x".repeat(255)).event_type("T").aggregate("a", "1"),
+        Event::to("x".repeat(256)).event_type("T").aggregate("a", "1"),
         good().aggregate_version(0),
         good().aggregate_version(-1),
         good().schema_version(1),
@@ -260,40 +260,14 @@ async fn the_function_draws_each_limit_where_the_library_does() {
         good().available_at(at(365 * 86_400 - 60)),
         good().available_at(at(366 * 86_400 + 60)),
         good().available_at(Timestamp::MIN),
-        retry(RetryOverrides {
-            max_attempts: Some(1000),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            max_attempts: Some(1001),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            base_delay_ms: Some(5),
-            max_delay_ms: Some(5),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            base_delay_ms: Some(6),
-            max_delay_ms: Some(5),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(10.0),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(10.5),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(f64::NAN),
-            ..Default::default()
-        }),
-        retry(RetryOverrides {
-            backoff_multiplier: Some(f64::INFINITY),
-            ..Default::default()
-        }),
+        retry(RetryOverrides::default().max_attempts(1000)),
+        retry(RetryOverrides::default().max_attempts(1001)),
+        retry(RetryOverrides::default().base_delay_ms(5).max_delay_ms(5)),
+        retry(RetryOverrides::default().base_delay_ms(6).max_delay_ms(5)),
+        retry(RetryOverrides::default().backoff_multiplier(10.0)),
+        retry(RetryOverrides::default().backoff_multiplier(10.5)),
+        retry(RetryOverrides::default().backoff_multiplier(f64::NAN)),
+        retry(RetryOverrides::default().backoff_multiplier(f64::INFINITY)),
         (0..64).fold(good(), |event, n| event.header(format!("h{n}"), "x")),
         (0..65).fold(good(), |event, n| event.header(format!("h{n}"), "x")),
         good().header("h", "x".repeat(16_383)),

@@ -19,7 +19,9 @@ fn event(fuzz: &mut Fuzz) -> Event {
         true => fuzz.text(),
         false => usual.to_owned(),
     };
-    let mut event = Event::new(name("shop.x"), name("X"), name("order"), name("o-1"))
+    let mut event = Event::to(name("shop.x"))
+        .event_type(name("X"))
+        .aggregate(name("order"), name("o-1"))
         .payload(payload)
         .partition_key(name("key"))
         .project_id(name("project"))

@@ -83,30 +83,30 @@ async fn hot_statements_go_by_their_indexes() {
         (500..1500).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
     );
     let epochs = format!("'{{{}}}'", vec!["0"; 256].join(","));
-    let settle = include_str!("../../../src/store/postgres/settle_published.sql");
+    let settle = include_str!("../../../src/store/postgres/sql/settle/published.sql");
     let statements = [
         (
-            include_str!("../../../src/store/postgres/discover_page.sql"),
+            include_str!("../../../src/store/postgres/sql/discover/page.sql"),
             format!("null, '1:1:', 100, {lanes}, 1000, 1048576, 33554432, 9223372036854775807"),
             "outbox_events_pkey",
         ),
         (
-            include_str!("../../../src/store/postgres/discover_small.sql"),
+            include_str!("../../../src/store/postgres/sql/discover/small.sql"),
             format!("null, '1:1:', 100, {lanes}, 1000, 32768, 9223372036854775807"),
             "outbox_events_pkey",
         ),
         (
-            include_str!("../../../src/store/postgres/discover_follow.sql"),
+            include_str!("../../../src/store/postgres/sql/discover/follow.sql"),
             format!("'100000', '{{5,6}}', {lanes}, 1000, 2001, 1048576, 33554432"),
             "outbox_events_txid",
         ),
         (
-            include_str!("../../../src/store/postgres/discover_late.sql"),
+            include_str!("../../../src/store/postgres/sql/discover/late.sql"),
             format!("'{{5,6}}', '1:1:', {lanes}, '100000', 29000"),
             "outbox_events_txid",
         ),
         (
-            include_str!("../../../src/store/postgres/discover_below.sql"),
+            include_str!("../../../src/store/postgres/sql/discover/below.sql"),
             format!("{epochs}, 29000"),
             "outbox_events_txid",
         ),
@@ -183,7 +183,7 @@ async fn what_was_settled_costs_a_follower_nothing_under_a_held_snapshot() {
         place.store.settle(&place.held, &settlement).await.unwrap();
     }
     let mut connection = PgConnection::connect(&place.url).await.unwrap();
-    let follow = include_str!("../../../src/store/postgres/discover_follow.sql");
+    let follow = include_str!("../../../src/store/postgres/sql/discover/follow.sql");
     let follow = pillarbox::table::Tables::default().render(&complete(follow));
     run(&mut connection, PLANS.to_owned()).await;
     run(&mut connection, format!("prepare follow as {follow}")).await;

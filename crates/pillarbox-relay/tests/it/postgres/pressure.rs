@@ -35,7 +35,7 @@ fn class(name: &str, topics: &[&str], soft: Option<u64>, hard: Option<u64>) -> C
 async fn enqueue(place: &Place, topic: &str) -> Result<Enqueued, EnqueueError> {
     let mut tx = place.pool.begin().await.unwrap();
     let enqueued = Outbox::default()
-        .enqueue(&mut tx, &Event::new(topic, "X", "thing", "1"))
+        .enqueue(&mut tx, &Event::to(topic).event_type("X").aggregate("thing", "1"))
         .await?;
     tx.commit().await.unwrap();
     Ok(enqueued)
@@ -61,7 +61,7 @@ async fn a_refusal_leaves_the_transaction_usable_and_nothing_behind() {
             .unwrap();
         // More than one statement takes, and the topic that is refused is the last.
         let mut events: Vec<Event> = (0..1_500).map(|n| event(&format!("k{n}"))).collect();
-        events.push(Event::new("report.day", "X", "thing", "1"));
+        events.push(Event::to("report.day").event_type("X").aggregate("thing", "1"));
         let refused = outbox.enqueue_all(&mut tx, &events).await;
         match refused {
             Err(EnqueueError::Busy {

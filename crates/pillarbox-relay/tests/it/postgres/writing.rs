@@ -20,7 +20,7 @@ async fn a_transaction_is_usable_after_each_refusal() {
         event("a").payload("\"\u{1}\""),
         event(""),
         event("a").header("x", "a\0b"),
-        Event::new("", "T", "a", "1"),
+        Event::to("").event_type("T").aggregate("a", "1"),
     ];
     for (n, bad) in bad.iter().enumerate() {
         let refused = outbox.enqueue(&mut tx, bad).await;

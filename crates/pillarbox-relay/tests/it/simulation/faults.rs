@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox_relay::store::memory::MemoryStore;
+use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::Instant;
 

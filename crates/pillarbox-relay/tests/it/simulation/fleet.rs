@@ -12,8 +12,9 @@ use pillarbox_relay::{
     engine::{Engine, EngineHandle, Options},
     retry::RetryPolicy,
     route::{AfterDeath, Pattern, Route, Routes},
-    store::{Store, memory::MemoryStore},
+    store::Store,
 };
+use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use pillarbox_relay::{Seq, store::memory::MemoryStore};
+use pillarbox_relay::Seq;
+use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, rngs::StdRng};
 use tokio::task::JoinHandle;
 

@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use pillarbox_relay::{
-    dead::SUPERSEDED,
-    store::memory::{Row, Status},
-};
+use pillarbox_relay::dead::SUPERSEDED;
+use pillarbox_testkit::memory::{Row, Status};
 use uuid::Uuid;
 
 use super::{Trace, operator::Discarded};

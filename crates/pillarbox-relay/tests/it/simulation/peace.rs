@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use pillarbox_relay::store::memory::{MemoryStore, Row, Status};
+use pillarbox_testkit::memory::{MemoryStore, Row, Status};
 use rand::{RngExt, rngs::StdRng};
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pillarbox::Event;
-use pillarbox_relay::store::memory::MemoryStore;
+use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::Mutex;
 use uuid::Uuid;
@@ -62,7 +62,10 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
             4 | 5 => "near.state",
             _ => "near.x",
         };
-        let mut event = Event::new(topic, "X", "thing", format!("key-{key}")).payload(payload);
+        let mut event = Event::to(topic)
+            .event_type("X")
+            .aggregate("thing", format!("key-{key}"))
+            .payload(payload);
         if rng.random_bool(0.1) {
             let later = jiff::SignedDuration::from_millis(rng.random_range(500..20_000));
             event = event.available_at(clock::now() + later);

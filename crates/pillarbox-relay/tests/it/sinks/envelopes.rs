@@ -40,7 +40,9 @@ fn batch(topic: &str) -> Vec<Outgoing> {
     envelopes
         .into_iter()
         .map(|envelope| {
-            let event = Event::new(topic, "OrderPlaced", "order", "o-1")
+            let event = Event::to(topic)
+                .event_type("OrderPlaced")
+                .aggregate("order", "o-1")
                 .partition_key("customer 7")
                 .payload(PAYLOAD)
                 .header("traceparent", TRACE);

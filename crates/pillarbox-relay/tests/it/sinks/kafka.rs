@@ -21,7 +21,7 @@ use pillarbox_relay::{
 use pillarbox_testkit::{
     contract::{
         self,
-        sink::{Arrived, SinkHarness, event, outgoing},
+        sink::{Arrived, SinkHarness, event},
     },
     servers::{self, Kafka},
     sink_contract,
@@ -78,10 +78,7 @@ impl SinkHarness for Harness {
     }
 
     fn invalid(&self) -> Option<Event> {
-        Some(Event {
-            topic: "no topic".into(),
-            ..event("bad", "0")
-        })
+        Some(event("bad", "0").topic("no topic"))
     }
 }
 
@@ -202,9 +199,6 @@ async fn a_producer_that_went_away_in_the_middle_leaves_the_sink_usable() {
     let first = [harness::to(&topic, event("a", "1"))];
     let gone = tokio::time::timeout(Duration::from_millis(50), sink.publish(&first)).await;
     drop(gone);
-    let second = [outgoing(Event {
-        topic: topic.clone(),
-        ..event("a", "2")
-    })];
+    let second = [harness::to(&topic, event("a", "2"))];
     assert_eq!(sink.publish(&second).await, [Outcome::Delivered]);
 }

@@ -104,10 +104,7 @@ impl SinkHarness for Harness {
     }
 
     fn invalid(&self) -> Option<Event> {
-        Some(Event {
-            topic: "contract..event".into(),
-            ..event("bad", "0")
-        })
+        Some(event("bad", "0").topic("contract..event"))
     }
 
     async fn stop(&mut self) -> bool {
@@ -227,10 +224,7 @@ async fn a_subject_nobody_takes_and_one_that_belongs_elsewhere_say_what_to_do() 
     let Some(server) = Nats::start().await else { return };
     let sink = open(&server.url(), vec![spec("A", "contract.>"), spec("B", "b.>")]);
     sink.apply_streams().await.unwrap();
-    let nobody = outgoing(Event {
-        topic: "nobody.cares".into(),
-        ..event("a", "1")
-    });
+    let nobody = outgoing(event("a", "1").topic("nobody.cares"));
     let elsewhere = Outgoing {
         stream: Some("B".into()),
         ..outgoing(event("b", "2"))

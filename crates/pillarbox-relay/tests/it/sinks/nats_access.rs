@@ -14,8 +14,8 @@ use pillarbox_relay::{
     engine::{Engine, Options},
     route::Routes,
     sink::{Outcome, SinkError, SinkErrorKind, Streams},
-    store::memory::{MemoryStore, Status},
 };
+use pillarbox_testkit::memory::{MemoryStore, Status};
 use pillarbox_testkit::{
     contract::sink::{event, outgoing},
     servers::{Nats, NatsOptions},

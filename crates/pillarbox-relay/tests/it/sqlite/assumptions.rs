@@ -20,7 +20,12 @@ async fn run(harness: &SqliteHarness, sql: &'static str) {
 
 async fn commit(harness: &SqliteHarness, count: usize) -> Vec<uuid::Uuid> {
     let events: Vec<Event> = (0..count)
-        .map(|_| Event::new("t", "T", "order", "a").payload("{}"))
+        .map(|_| {
+            Event::to("t")
+                .event_type("T")
+                .aggregate("order", "a")
+                .payload("{}")
+        })
         .collect();
     let mut tx = harness.application.begin_with("begin immediate").await.unwrap();
     Outbox::default().enqueue_all(&mut tx, &events).await.unwrap();

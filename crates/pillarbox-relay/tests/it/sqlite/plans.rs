@@ -21,47 +21,47 @@ async fn no_hot_statement_scans_a_table_that_grows() {
     for (name, sql, index) in [
         (
             "page",
-            include_str!("../../../src/store/sqlite/page.sql"),
+            include_str!("../../../src/store/sqlite/sql/discover/page.sql"),
             "USING INTEGER PRIMARY KEY (rowid>?)",
         ),
         (
             "publish",
-            include_str!("../../../src/store/sqlite/publish.sql"),
+            include_str!("../../../src/store/sqlite/sql/settle/published.sql"),
             "USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
             "park",
-            include_str!("../../../src/store/sqlite/park.sql"),
+            include_str!("../../../src/store/sqlite/sql/settle/parked.sql"),
             "USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
             "bury",
-            include_str!("../../../src/store/sqlite/bury.sql"),
+            include_str!("../../../src/store/sqlite/sql/settle/bury.sql"),
             "USING INTEGER PRIMARY KEY (rowid=?)",
         ),
         (
             "due",
-            include_str!("../../../src/store/sqlite/due.sql"),
+            include_str!("../../../src/store/sqlite/sql/park/due.sql"),
             "USING INDEX outbox_events_parked_due (due_at>? AND due_at<?)",
         ),
         (
             "next_due",
-            include_str!("../../../src/store/sqlite/next_due.sql"),
+            include_str!("../../../src/store/sqlite/sql/park/next.sql"),
             "outbox_events_parked_due (due_at>?)",
         ),
         (
             "head_waits",
-            include_str!("../../../src/store/sqlite/head_waits.sql"),
+            include_str!("../../../src/store/sqlite/sql/settle/head_waits.sql"),
             "outbox_events_parked_head (lane=? AND key=?",
         ),
         (
             "head_due",
-            include_str!("../../../src/store/sqlite/head_due.sql"),
+            include_str!("../../../src/store/sqlite/sql/settle/head_due.sql"),
             "outbox_events_parked_key (lane=? AND key=?",
         ),
         (
             "free",
-            include_str!("../../../src/store/sqlite/free.sql"),
+            include_str!("../../../src/store/sqlite/sql/settle/free.sql"),
             "outbox_events_parked_key (lane=? AND key=?",
         ),
     ] {
@@ -84,67 +84,67 @@ async fn looking_at_dead_letters_does_not_depend_on_how_many_are_done_with() {
     for (name, sql, index) in [
         (
             "dead_choose",
-            include_str!("../../../src/store/sqlite/dead_choose.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/choose.sql"),
             "outbox_events_dead_open",
         ),
         (
             "dead_discard",
-            include_str!("../../../src/store/sqlite/dead_discard.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/discard.sql"),
             "outbox_events_dead_open",
         ),
         (
             "dead_groups",
-            include_str!("../../../src/store/sqlite/dead_groups.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/groups.sql"),
             "outbox_events_dead_open",
         ),
         (
             "dead_touched",
-            include_str!("../../../src/store/sqlite/dead_touched.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/touched.sql"),
             "outbox_events_dead_open",
         ),
         (
             "status",
-            include_str!("../../../src/store/sqlite/status.sql"),
+            include_str!("../../../src/store/sqlite/sql/admin/status.sql"),
             "outbox_events_dead_open",
         ),
         (
             "dead_show",
-            include_str!("../../../src/store/sqlite/dead_show.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/show.sql"),
             "outbox_events_dead_id (id=?)",
         ),
         (
             "dead_recoveries",
-            include_str!("../../../src/store/sqlite/dead_recoveries.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/recoveries.sql"),
             "outbox_events_recoveries_seq (seq=?)",
         ),
         (
             "dead_expire",
-            include_str!("../../../src/store/sqlite/dead_expire.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/expire.sql"),
             "outbox_events_dead_died (died_at<?)",
         ),
         (
             "notice_open",
-            include_str!("../../../src/store/sqlite/notice_open.sql"),
+            include_str!("../../../src/store/sqlite/sql/notices/open.sql"),
             "outbox_events_dead_open",
         ),
         (
             "notice_since",
-            include_str!("../../../src/store/sqlite/notice_since.sql"),
+            include_str!("../../../src/store/sqlite/sql/notices/since.sql"),
             "outbox_events_dead_died (died_at>?)",
         ),
         (
             "notice_outcome",
-            include_str!("../../../src/store/sqlite/notice_outcome.sql"),
+            include_str!("../../../src/store/sqlite/sql/notices/outcome.sql"),
             "outbox_events_dead_died (died_at>?)",
         ),
         (
             "reprocess_candidates",
-            include_str!("../../../src/store/sqlite/reprocess_candidates.sql"),
+            include_str!("../../../src/store/sqlite/sql/reprocess/candidates.sql"),
             "outbox_events_dead_open",
         ),
         (
             "dead_forget",
-            include_str!("../../../src/store/sqlite/dead_forget.sql"),
+            include_str!("../../../src/store/sqlite/sql/dead/forget.sql"),
             "outbox_events_recoveries_seq (seq=?)",
         ),
     ] {

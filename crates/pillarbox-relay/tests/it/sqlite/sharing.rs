@@ -25,7 +25,9 @@ const PAGE: PageLimit = PageLimit {
 /// The application's part: an order and its event in one transaction, every seventh rolled back.
 async fn place_orders(pool: &sqlx::SqlitePool, writer: i64, orders: i64) {
     for n in 0..orders {
-        let event = Event::new("shop.order.placed", "OrderPlaced", "order", format!("w-{writer}"));
+        let event = Event::to("shop.order.placed")
+            .event_type("OrderPlaced")
+            .aggregate("order", format!("w-{writer}"));
         let mut tx = pool.begin_with("begin immediate").await.unwrap();
         sqlx::query("insert into orders (writer, n, event) values (?, ?, ?)")
             .bind(writer)

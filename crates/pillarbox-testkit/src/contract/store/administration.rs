@@ -137,7 +137,10 @@ pub async fn the_kinds_of_the_latest_events_are_told(harness: Arc<dyn StoreHarne
     let admin = scene.harness.admin();
     assert_eq!(admin.kinds(100).await.unwrap(), Look::default());
     let of = |topic: &str, event_type: &str, n: usize| {
-        Event::new(topic, event_type, "order", "o-1").payload(format!("{{\"n\":{n}}}"))
+        Event::to(topic)
+            .event_type(event_type)
+            .aggregate("order", "o-1")
+            .payload(format!("{{\"n\":{n}}}"))
     };
     let mut events = vec![of("a.old", "Old", 0)];
     events.extend((1..=3).map(|n| of("a.x", "X", n)));

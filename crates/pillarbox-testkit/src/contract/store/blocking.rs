@@ -141,7 +141,12 @@ async fn of_topics(scene: &Scene, topics: &[&str]) -> Vec<StoredEvent> {
     drain(&mut reader, page(100)).await;
     let events: Vec<Event> = topics
         .iter()
-        .map(|topic| Event::new(*topic, "Tested", "thing", "a").payload("{}"))
+        .map(|topic| {
+            Event::to(*topic)
+                .event_type("Tested")
+                .aggregate("thing", "a")
+                .payload("{}")
+        })
         .collect();
     scene.commit(&events).await;
     drain(&mut reader, page(100)).await.events

@@ -167,7 +167,10 @@ pub async fn a_reader_returns_only_its_lanes(harness: Arc<dyn StoreHarness>) {
 pub async fn every_event_belongs_to_its_keys_lane(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let by_aggregate = event("the-key");
-    let by_partition = Event::new("other.topic", "Other", "gadget", "7").partition_key("the-key");
+    let by_partition = Event::to("other.topic")
+        .event_type("Other")
+        .aggregate("gadget", "7")
+        .partition_key("the-key");
     scene.commit(&[by_aggregate, by_partition]).await;
     let read = drain(&mut scene.reader(), page(10)).await.events;
     assert_eq!(read.len(), 2);

@@ -16,33 +16,34 @@ pub async fn every_field_survives_the_round_trip(harness: Arc<dyn StoreHarness>)
     let scene = Scene::new(harness).await;
     let now = Timestamp::now();
     let soon = Timestamp::from_microsecond(now.as_microsecond() + 3_600_000_001).unwrap();
-    let full = Event::new(
-        "größe.ünïcode.🦀",
-        "Type\u{301}",
-        "aggregat",
-        "id with 'quotes' \"and\" \\",
-    )
-    .payload(AWKWARD)
-    .stream("STREAM")
-    .schema_version(i32::MAX)
-    .aggregate_version(i64::MAX)
-    .partition_key("%_;--'")
-    .header(
-        "traceparent",
-        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-    )
-    .header("free", "größe \"quoted\" \\ 🦀")
-    .header("empty", "")
-    .project_id("p-1")
-    .user_id("user, 7")
-    .available_at(soon)
-    .retry(RetryOverrides {
-        max_attempts: Some(1000),
-        base_delay_ms: Some(1),
-        max_delay_ms: Some(86_400_000),
-        backoff_multiplier: Some(1.7),
-    });
-    let bare = Event::new("t", "T", "a", "1").aggregate_version(0);
+    let full = Event::to("größe.ünïcode.🦀")
+        .event_type("Type\u{301}")
+        .aggregate("aggregat", "id with 'quotes' \"and\" \\")
+        .payload(AWKWARD)
+        .stream("STREAM")
+        .schema_version(i32::MAX)
+        .aggregate_version(i64::MAX)
+        .partition_key("%_;--'")
+        .header(
+            "traceparent",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        )
+        .header("free", "größe \"quoted\" \\ 🦀")
+        .header("empty", "")
+        .project_id("p-1")
+        .user_id("user, 7")
+        .available_at(soon)
+        .retry(
+            RetryOverrides::default()
+                .max_attempts(1000)
+                .base_delay_ms(1)
+                .max_delay_ms(86_400_000)
+                .backoff_multiplier(1.7),
+        );
+    let bare = Event::to("t")
+        .event_type("T")
+        .aggregate("a", "1")
+        .aggregate_version(0);
     let scalars = ["null", "true", "0", "\"\"", "[]"].map(|text| event("scalar").payload(text));
     let mut events = vec![full, bare];
     events.extend(scalars);
@@ -121,10 +122,7 @@ pub async fn the_same_id_in_one_batch_is_written_once(harness: Arc<dyn StoreHarn
 
 pub async fn a_refused_event_leaves_the_transaction_usable(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
-    let limits = Limits {
-        payload_bytes_max: 100,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(100);
     let good = event("a");
     let mut tx = scene.harness.begin().await;
     let bad = [

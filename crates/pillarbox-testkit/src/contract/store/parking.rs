@@ -231,7 +231,8 @@ pub async fn a_keys_due_events_come_together_and_in_order(harness: Arc<dyn Store
     scene
         .settle(Settlement {
             delayed: a.iter().chain(&b[..2]).map(|e| delayed(e, SHORT)).collect(),
-            failed: vec![failed(&b[2], 1, SHORT)],
+            // Due before the others, and behind two of its key.
+            failed: vec![failed(&b[2], 1, std::time::Duration::ZERO)],
             held: vec![parked(&b[3])],
             ..Settlement::default()
         })

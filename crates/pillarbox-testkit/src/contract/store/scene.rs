@@ -1,10 +1,6 @@
 //! What most checks start from: an outbox, a relay that holds every lane, and short ways to write, read and settle.
 
-use std::{
-    future::Future,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use pillarbox::{Event, Limits, lane::LANES};
 use pillarbox_relay::{
@@ -14,6 +10,8 @@ use pillarbox_relay::{
     settlement::{Dead, DeadReason, Delayed, Failed, FailedTry, Parked},
     store::{Due, HeldLane, PageLimit, Reader, RelayId, Settled},
 };
+
+pub use crate::wait::until as eventually;
 
 use super::{Row, StoreHarness};
 
@@ -133,25 +131,12 @@ impl Scene {
     }
 }
 
-/// Asks until the answer is yes, or panics after [`DEADLINE`].
-pub async fn eventually<F, Fut>(what: &str, mut asked: F)
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = bool>,
-{
-    let start = Instant::now();
-    while !asked().await {
-        assert!(
-            start.elapsed() < DEADLINE,
-            "waited {DEADLINE:?} in vain until {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 /// An event whose key is `key`.
 pub fn event(key: &str) -> Event {
-    Event::new("contract.tested", "Tested", "thing", key).payload(r#"{"n":1}"#)
+    Event::to("contract.tested")
+        .event_type("Tested")
+        .aggregate("thing", key)
+        .payload(r#"{"n":1}"#)
 }
 
 /// Up to `events`, other limits out of the way.

@@ -150,11 +150,11 @@ async fn on_jetstream_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_o
     // The dead letters' subject lies within what is consumed: the group passes over its own.
     let things = JetStream::new(context.clone(), "THINGS");
     let running = picky_consumer("effects", &pool)
-        .run_fn(things, picky)
+        .start_fn(things, picky)
         .await
         .unwrap();
     assert_the_rest_went_on(&effects, &events).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     let mut letters = letters_of_nats(&context, "THINGS.changed.dead").await;
     let unknown = letters
         .iter()
@@ -195,19 +195,19 @@ async fn dead_letters_can_be_consumed_as_the_events_they_were() {
     let pool = pool(&url).await;
     let all = JetStream::new(context.clone(), "THINGS").subject("THINGS.changed");
     let first = consumer(&pool)
-        .run_fn(all, |_, _, _| {
+        .start_fn(all, |_, _, _| {
             Box::pin(async { Err(HandlerError::reject("not today")) })
         })
         .await
         .unwrap();
     let dead = JetStream::new(context, "THINGS").subject("THINGS.*.dead");
     let second = Consumer::new("mended", pool.clone())
-        .run_fn(dead, note)
+        .start_fn(dead, note)
         .await
         .unwrap();
     effects.reach(1).await;
-    first.stop().await;
-    second.stop().await;
+    first.stop().await.unwrap();
+    second.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }
 
@@ -225,12 +225,13 @@ async fn on_kafka_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_only_
     let pool = pool(&url).await;
     let broker = Kafka::new(kafka_config(&kafka.bootstrap()), ["picky"]);
     let running = picky_consumer("picky", &pool)
-        .run_fn(broker, picky)
+        .start_fn(broker, picky)
         .await
         .unwrap();
     assert_the_rest_went_on(&effects, &events).await;
     tokio::time::timeout(Duration::from_secs(20), running.stop())
         .await
+        .unwrap()
         .unwrap();
     let letters = pillarbox_testkit::kafka::messages(&kafka.bootstrap(), "picky.dead").await;
     assert!(
@@ -254,7 +255,7 @@ async fn without_a_topic_for_its_dead_letters_a_consumer_of_kafka_does_not_start
     let pool = pool(&url).await;
     let run = async |consumer: Consumer<PgPool>| {
         let broker = Kafka::new(kafka_config(&kafka.bootstrap()), ["letterless"]);
-        consumer.run_fn(broker, note).await
+        consumer.start_fn(broker, note).await
     };
     let refused = run(consumer_of("letterless", &pool)).await;
     let refused = refused.err().expect("it does not start").to_string();
@@ -270,5 +271,5 @@ async fn without_a_topic_for_its_dead_letters_a_consumer_of_kafka_does_not_start
     kafka.create_topic("graveyard", 1).await;
     let elsewhere = consumer_of("letterless", &pool)
         .options(|options| options.dead_letters = DeadLetters::To("graveyard".into()));
-    run(elsewhere).await.unwrap().stop().await;
+    run(elsewhere).await.unwrap().stop().await.unwrap();
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, jetstream};
 use pillarbox::consume::{Consumer, Context, Handling, Received};
+pub(super) use pillarbox_testkit::wait::until;
 use pillarbox_testkit::{consumer::Effects, servers};
 use rdkafka::{
     ClientConfig,
@@ -111,9 +112,6 @@ pub(super) async fn publish_kafka(bootstrap: &str, topic: &str, events: &[Publis
     }
 }
 
-/// Whatever takes longer has failed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-
 pub(super) async fn pool(url: &str) -> PgPool {
     PgPoolOptions::new()
         .max_connections(20)
@@ -152,15 +150,6 @@ pub(super) fn note<'a>(
             .await?;
         Ok(())
     })
-}
-
-/// Waits until it is so.
-pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let end = std::time::Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(std::time::Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A topic, and one for its dead letters.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::inbox::{Database, Inbox, InboxError, Place, Seen, Transaction as _, once, once_newer};
+use pillarbox::inbox::{Database, Inbox, InboxError, Place, Seen, once, once_newer};
 use pillarbox_testkit::servers;
 use sqlx::{PgPool, SqlitePool};
 use uuid::Uuid;
@@ -112,7 +112,7 @@ async fn counts_what_did_not_end<D: Database>(database: &D) {
     for commits in [false, true] {
         let mut tx = database.begin().await.unwrap();
         assert_eq!(inbox.once(&mut tx, "c", event).await.unwrap(), Seen::First);
-        tx.ended(&inbox, "c", event).await.unwrap();
+        inbox.ended(&mut tx, "c", event).await.unwrap();
         if commits {
             database.commit(tx).await.unwrap();
             assert_eq!(rows().await, [(member, 0)]);

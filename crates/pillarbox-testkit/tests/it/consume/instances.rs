@@ -29,7 +29,7 @@ async fn members_of_a_kafka_group_that_join_and_leave_under_load_lose_nothing_an
     let member = async || {
         let broker = Kafka::new(kafka_config(&bootstrap), ["shared"]);
         consumer_of("shared", &pool)
-            .run_fn(broker, |event, context, tx| {
+            .start_fn(broker, |event, context, tx| {
                 Box::pin(async move {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     note(event, context, tx).await
@@ -45,11 +45,11 @@ async fn members_of_a_kafka_group_that_join_and_leave_under_load_lose_nothing_an
         effects.reach(EVENTS / 4).await;
         let third = member().await;
         effects.reach(EVENTS / 2).await;
-        first.stop().await;
+        first.stop().await.unwrap();
         effects.reach(EVENTS * 3 / 4).await;
-        third.stop().await;
+        third.stop().await.unwrap();
         effects.reach(EVENTS).await;
-        second.stop().await;
+        second.stop().await.unwrap();
     };
     tokio::join!(publish_kafka(&bootstrap, "shared", &events), coming_and_going);
     effects.assert_whole(&events).await;
@@ -68,7 +68,7 @@ async fn instances_on_one_stream_apply_each_event_once_and_keep_the_order() {
         let things = JetStream::new(context.clone(), "THINGS").ack_wait(Duration::from_secs(1));
         consumer(&pool)
             .options(|options| options.concurrency = 8)
-            .run_fn(things, note)
+            .start_fn(things, note)
             .await
             .unwrap()
     };
@@ -76,11 +76,11 @@ async fn instances_on_one_stream_apply_each_event_once_and_keep_the_order() {
         let first = instance().await;
         let second = instance().await;
         effects.reach(EVENTS / 2).await;
-        first.stop().await;
+        first.stop().await.unwrap();
         let third = instance().await;
         effects.reach(EVENTS).await;
-        second.stop().await;
-        third.stop().await;
+        second.stop().await.unwrap();
+        third.stop().await.unwrap();
     };
     tokio::join!(
         publish_nats(&context, "THINGS.changed", &events),

@@ -35,7 +35,7 @@ async fn a_handler_that_outlives_the_ack_wait_is_called_once_and_loses_nothing()
     let called = calls.clone();
     let things = JetStream::new(context.clone(), "THINGS").ack_wait(Duration::from_millis(500));
     let running = consumer(&pool)
-        .run_fn(things, move |event, context, tx| {
+        .start_fn(things, move |event, context, tx| {
             let calls = called.clone();
             Box::pin(async move {
                 calls.fetch_add(1, Ordering::SeqCst);
@@ -52,7 +52,7 @@ async fn a_handler_that_outlives_the_ack_wait_is_called_once_and_loses_nothing()
     .await;
     effects.assert_whole(&events).await;
     assert_eq!(calls.load(Ordering::SeqCst), 6);
-    running.stop().await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,15 +68,15 @@ async fn a_stop_loses_nothing_and_the_next_one_goes_on_at_once() {
     // Longer than the test may take: nothing here may wait for a redelivery.
     let things = JetStream::new(context.clone(), "THINGS").ack_wait(Duration::from_secs(300));
     for part in [300, 600, 900] {
-        let running = consumer(&pool).run_fn(things.clone(), note).await.unwrap();
+        let running = consumer(&pool).start_fn(things.clone(), note).await.unwrap();
         effects.reach(part).await;
-        running.stop().await;
+        running.stop().await.unwrap();
         let stopped = effects.count().await;
         assert!(stopped < 3_000, "it was stopped while it worked");
     }
-    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(3_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }
 
@@ -88,7 +88,7 @@ async fn what_can_not_work_is_said_at_the_start() {
     };
     let context = stream(&nats.url(), "THINGS").await;
     let pool = pool(&url).await;
-    let refused = async |broker: JetStream| match consumer(&pool).run_fn(broker, note).await {
+    let refused = async |broker: JetStream| match consumer(&pool).start_fn(broker, note).await {
         Err(error) => error.to_string(),
         Ok(_) => panic!("it started"),
     };
@@ -118,7 +118,7 @@ async fn what_can_not_work_is_said_at_the_start() {
     let letters = refused(JetStream::new(context.clone(), "SINGLE")).await;
     assert!(letters.contains("single.dead"), "without a filter too: {letters}");
     let group = pillarbox::consume::Consumer::new("a.b", pool.clone())
-        .run_fn(JetStream::new(context.clone(), "THINGS"), note)
+        .start_fn(JetStream::new(context.clone(), "THINGS"), note)
         .await;
     assert!(matches!(group, Err(ConsumeError::Group { .. })));
     sqlx::raw_sql("drop table processed_events_attempts")
@@ -132,11 +132,12 @@ async fn what_can_not_work_is_said_at_the_start() {
     );
     consumer(&pool)
         .options(|options| options.deaths_max = 0)
-        .run_fn(JetStream::new(context.clone(), "THINGS"), note)
+        .start_fn(JetStream::new(context.clone(), "THINGS"), note)
         .await
         .unwrap()
         .stop()
-        .await;
+        .await
+        .unwrap();
     sqlx::raw_sql("drop table processed_events")
         .execute(&pool)
         .await

@@ -29,7 +29,7 @@ async fn a_database_that_goes_away_costs_no_attempt_and_loses_nothing() {
     // One attempt, and everything that is blamed for the outage would be dead.
     let consumer = consumer(&pool(&url).await).options(|options| options.attempts_max = 1);
     let running = consumer
-        .run_fn(JetStream::new(context.clone(), "THINGS"), note)
+        .start_fn(JetStream::new(context.clone(), "THINGS"), note)
         .await
         .unwrap();
     effects.reach(500).await;
@@ -44,7 +44,7 @@ async fn a_database_that_goes_away_costs_no_attempt_and_loses_nothing() {
     })
     .await;
     effects.reach(6_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
     let stream = context.get_stream("THINGS").await.unwrap();
     assert_eq!(
@@ -67,14 +67,14 @@ async fn a_jetstream_that_is_killed_and_comes_back_loses_nothing() {
     publish_nats(&context, "THINGS.changed", &events[..6_000]).await;
     let pool = pool(&url).await;
     let things = JetStream::new(context.clone(), "THINGS").ack_wait(Duration::from_secs(2));
-    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(500).await;
     nats.kill().await;
     nats.start_again().await;
     let again = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
     publish_nats(&again, "THINGS.changed", &events[6_000..]).await;
     effects.reach(8_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }
 
@@ -92,14 +92,15 @@ async fn a_stop_while_jetstream_is_away_takes_no_longer_than_it_may() {
     let pool = pool(&url).await;
     let consumer = consumer(&pool).options(|options| options.shutdown_timeout = Duration::from_secs(2));
     let running = consumer
-        .run_fn(JetStream::new(context, "THINGS"), note)
+        .start_fn(JetStream::new(context, "THINGS"), note)
         .await
         .unwrap();
     effects.reach(100).await;
     nats.kill().await;
     tokio::time::timeout(Duration::from_secs(5), running.stop())
         .await
-        .expect("it was told two seconds");
+        .expect("it was told two seconds")
+        .unwrap();
 }
 
 /// Deliveries vanish, connections break, acknowledgements are lost.
@@ -119,7 +120,7 @@ async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
         .unwrap();
     let pool = pool(&url).await;
     let things = JetStream::new(jetstream::new(far), "THINGS").ack_wait(Duration::from_secs(1));
-    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    let running = consumer(&pool).start_fn(things, note).await.unwrap();
     let publishing = async {
         for part in events.chunks(1_000) {
             publish_nats(&context, "THINGS.changed", part).await;
@@ -143,7 +144,7 @@ async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
     };
     tokio::join!(publishing, breaking);
     effects.reach(8_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }
 
@@ -164,9 +165,9 @@ async fn a_delivery_that_is_dropped_on_the_way_is_read_again_before_what_follows
         .unwrap();
     let pool = pool(&url).await;
     let things = JetStream::new(jetstream::new(narrow), "THINGS").ack_wait(Duration::from_secs(1));
-    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(2_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }
 
@@ -183,13 +184,13 @@ async fn a_kafka_that_is_killed_and_comes_back_loses_nothing() {
     publish_kafka(&kafka.bootstrap(), "things", &events[..4_000]).await;
     let pool = pool(&url).await;
     let broker = Kafka::new(kafka_config(&kafka.bootstrap()), ["things"]);
-    let running = consumer(&pool).run_fn(broker, note).await.unwrap();
+    let running = consumer(&pool).start_fn(broker, note).await.unwrap();
     effects.reach(500).await;
     kafka.kill().await;
     kafka.start_again().await;
     publish_kafka(&kafka.bootstrap(), "things", &events[4_000..]).await;
     effects.reach(6_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }
 
@@ -213,7 +214,7 @@ async fn memory_is_bounded_while_a_key_fails_and_everything_goes_on_afterwards()
     let (mend, mended) = tokio::sync::watch::channel(false);
     let broker = Kafka::new(kafka_config(&kafka.bootstrap()), ["bounded"]);
     let running = consumer
-        .run_fn(broker, move |event, context, tx| {
+        .start_fn(broker, move |event, context, tx| {
             let broken = !*mended.borrow() && context.key == "k-0";
             Box::pin(async move {
                 note(event, context, tx).await?;
@@ -234,6 +235,6 @@ async fn memory_is_bounded_while_a_key_fails_and_everything_goes_on_afterwards()
     }
     mend.send(true).unwrap();
     effects.reach(2_000).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }

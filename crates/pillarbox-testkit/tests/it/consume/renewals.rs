@@ -26,7 +26,7 @@ async fn a_stream_that_is_made_anew_is_read_from_its_beginning() {
     publish_nats(&context, "THINGS.changed", &events[..500]).await;
     let pool = pool(&url).await;
     let things = JetStream::new(context.clone(), "THINGS").ack_wait(Duration::from_secs(1));
-    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(500).await;
     context.delete_stream("THINGS").await.unwrap();
     // Fewer than were read, and another time more.
@@ -45,7 +45,7 @@ async fn a_stream_that_is_made_anew_is_read_from_its_beginning() {
         info.is_ok_and(|info| info.ack_floor.stream_sequence == 300)
     })
     .await;
-    running.stop().await;
+    running.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +63,10 @@ async fn a_topic_that_is_made_anew_is_read_from_its_beginning() {
     let mut config = kafka_config(&kafka.bootstrap());
     config.set("topic.metadata.refresh.interval.ms", "500");
     let broker = Kafka::new(config, ["renewed"]);
-    let running = consumer_of("renewed", &pool).run_fn(broker, note).await.unwrap();
+    let running = consumer_of("renewed", &pool)
+        .start_fn(broker, note)
+        .await
+        .unwrap();
     effects.reach(500).await;
     let admin: AdminClient<DefaultClientContext> = kafka_config(&kafka.bootstrap()).create().unwrap();
     for deleted in admin
@@ -76,6 +79,6 @@ async fn a_topic_that_is_made_anew_is_read_from_its_beginning() {
     kafka.create_topic("renewed", 2).await;
     publish_kafka(&kafka.bootstrap(), "renewed", &events[500..]).await;
     effects.reach(600).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
 }

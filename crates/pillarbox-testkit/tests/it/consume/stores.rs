@@ -66,7 +66,7 @@ async fn effects_in_sqlite_happen_once_and_in_order() {
     // Dropped and not stopped: what was done and not acknowledged comes again.
     for wanted in [EVENTS / 2, EVENTS] {
         let running = consumer
-            .run_fn(things.clone(), |event, context, tx| {
+            .start_fn(things.clone(), |event, context, tx| {
                 Box::pin(async move {
                     let version = event.aggregate_version.unwrap();
                     sqlx::query("insert into effects (key, version) values (?1, ?2)")
@@ -116,7 +116,7 @@ async fn effects_in_mongodb_happen_once_and_in_order() {
     let run = async || {
         let effects = effects.clone();
         consumer
-            .run_fn(things.clone(), move |event, context, session| {
+            .start_fn(things.clone(), move |event, context, session| {
                 let effects = effects.clone();
                 Box::pin(async move {
                     let version = event.aggregate_version.unwrap();
@@ -141,8 +141,8 @@ async fn effects_in_mongodb_happen_once_and_in_order() {
         effects.count_documents(doc! {}).await.unwrap() >= EVENTS as u64
     })
     .await;
-    first.stop().await;
-    second.stop().await;
+    first.stop().await.unwrap();
+    second.stop().await.unwrap();
     let mut found = effects.find(doc! {}).sort(doc! { "n": 1 }).await.unwrap();
     let mut all = Vec::new();
     while found.advance().await.unwrap() {

@@ -73,10 +73,10 @@ async fn a_message_whose_headers_are_not_utf8_stops_nobody() {
     let client = async_nats::connect(nats.url()).await.unwrap();
     let things = JetStream::new(jetstream::new(client.clone()), "THINGS").ack_wait(Duration::from_secs(3));
     let pool = pool(&url).await;
-    let running = consumer(&pool).run_fn(things, note).await.unwrap();
+    let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(12).await;
     until("all is acknowledged", async || acknowledged(&context).await).await;
-    running.stop().await;
+    running.stop().await.unwrap();
     effects.assert_whole(&events).await;
     let connects = client
         .statistics()

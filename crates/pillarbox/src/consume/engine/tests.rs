@@ -9,7 +9,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use self::stage::{Stage, event, not_an_event};
-use crate::consume::HandlerError;
+use crate::consume::{ConsumeError, HandlerError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,6 +29,27 @@ async fn keys_go_side_by_side_and_each_keys_events_one_after_the_other() {
     stage.done(3).await;
     assert_eq!(start.elapsed().as_secs(), 2);
     assert_eq!(stage.effects(), ["a1", "b3", "a2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_ends_is_acknowledged_what_was_done_and_its_reason_is_told() {
+    let mut stage = Stage::open(
+        |_| {},
+        |_| async {
+            sleep(SECOND).await;
+            Ok(())
+        },
+    );
+    stage.send(event(1, "a"));
+    sleep(SECOND / 2).await;
+    let ended = ConsumeError::Broker {
+        what: "fenced".to_owned(),
+        source: "by another".into(),
+    };
+    let ended = stage.end(ended).await;
+    assert_eq!(ended.to_string(), "fenced: by another");
+    assert_eq!(stage.acknowledged(), [1]);
+    assert!(stage.is_closed());
 }
 
 #[tokio::test(start_paused = true)]

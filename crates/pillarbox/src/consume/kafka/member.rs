@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::rebalance::Group;
 use crate::consume::{
+    ConsumeError,
     message::{Message, Rooms},
     source::Incoming,
 };
@@ -73,6 +74,11 @@ impl Member {
                 Some(Ok(message)) => taken(&message),
                 Some(Err(KafkaError::MessageConsumptionFatal(error))) => {
                     tracing::error!(%error, "Kafka wants nothing more of this member; the consumer ends");
+                    let ended = ConsumeError::Broker {
+                        what: "Kafka wants nothing more of this member".to_owned(),
+                        source: error.into(),
+                    };
+                    let _ = self.incoming.send(Incoming::Ended(ended));
                     break;
                 }
                 Some(Err(error)) => {

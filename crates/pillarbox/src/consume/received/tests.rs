@@ -53,7 +53,9 @@ fn the_payload_with_everything_else_beside_it() {
 
 #[test]
 fn one_object_with_everything() {
-    let event = Event::new("shop.orders", "OrderPlaced", "order", "o-1")
+    let event = Event::to("shop.orders")
+        .event_type("OrderPlaced")
+        .aggregate("order", "o-1")
         .payload(r#"{"total": 12.50, "items":[ ]}"#)
         .aggregate_version(3)
         .header("traceparent", "00-x");

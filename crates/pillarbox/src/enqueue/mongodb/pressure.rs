@@ -1,12 +1,12 @@
 //! Whether there is room. MongoDB has no counter that a producer could read for the price of a look, so the relay's figures
-//! count, with what this process has written since; where they are old, because no relay runs or it is stalled, the process
-//! counts what waits for itself.
+//! count, with what this [`Outbox`](crate::Outbox) and its clones have written since. If they are old, because no relay runs or
+//! it is stalled, the outbox counts the pending events itself.
 //!
 //! What is known is used for some seconds and renewed in the background: to look each time took 1.2 of 3.7 ms. It only ever
 //! says that there is room. Who would be slowed or refused by it looks again first. All of it is asked outside of the
 //! application's transaction, whose snapshot may be old.
 
-mod known;
+pub(super) mod known;
 
 use std::time::{Duration, Instant};
 
@@ -210,7 +210,7 @@ impl Classes {
         Some(class.limit.judge(&class.name, pending, class.oldest, drained))
     }
 
-    /// Whether this process must count for itself.
+    /// Whether the outbox must count for itself.
     fn are_old(&self) -> bool {
         self.all.iter().any(|class| class.is_old(self.asked))
     }

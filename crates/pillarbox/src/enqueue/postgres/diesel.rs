@@ -1,5 +1,7 @@
 //! A connection of diesel-async, inside its `transaction` closure.
 
+use std::sync::Arc;
+
 use diesel::{
     QueryableByName,
     result::{DatabaseErrorKind, Error},
@@ -11,12 +13,15 @@ use uuid::Uuid;
 
 use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
-    enqueue::{EnqueueError, Enqueued, Outbox, Transaction},
+    enqueue::{EnqueueError, Enqueued, Outbox},
     event::Event,
     pressure::Pressure,
+    transaction::{Transaction, sealed},
 };
 
-impl Transaction for AsyncPgConnection {
+impl Transaction for AsyncPgConnection {}
+
+impl sealed::Write for AsyncPgConnection {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         in_transaction(self)?;
         super::insert(self, outbox, events).await
@@ -40,8 +45,8 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), EnqueueError
 }
 
 impl Carrier for AsyncPgConnection {
-    async fn ask(&mut self, sql: &str, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
-        let query = sql_query(sql).bind::<Array<Text>, _>(topics);
+    async fn ask(&mut self, sql: &Arc<str>, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let query = sql_query(&**sql).bind::<Array<Text>, _>(topics);
         query
             .get_results::<Answered>(self)
             .await
@@ -49,8 +54,8 @@ impl Carrier for AsyncPgConnection {
             .map_err(failure)
     }
 
-    async fn lock(&mut self, sql: &str, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
-        let query = sql_query(sql)
+    async fn lock(&mut self, sql: &Arc<str>, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let query = sql_query(&**sql)
             .bind::<Array<Text>, _>(keys)
             .bind::<Array<Text>, _>(topics);
         query
@@ -60,9 +65,9 @@ impl Carrier for AsyncPgConnection {
             .map_err(failure)
     }
 
-    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<u64, Failure> {
+    async fn write_one(&mut self, sql: &Arc<str>, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
-        let query = sql_query(sql)
+        let query = sql_query(&**sql)
             .bind::<UuidType, _>(event.id)
             .bind::<Text, _>(&event.topic)
             .bind::<Nullable<Text>, _>(&event.stream)
@@ -87,10 +92,10 @@ impl Carrier for AsyncPgConnection {
         Ok(u64::try_from(written).unwrap_or(u64::MAX))
     }
 
-    async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
+    async fn write(&mut self, sql: &Arc<str>, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
         type Texts = Array<Text>;
         type MaybeTexts = Array<Nullable<Text>>;
-        let query = sql_query(sql)
+        let query = sql_query(&**sql)
             .bind::<Array<UuidType>, _>(&columns.id)
             .bind::<Texts, _>(&columns.topic)
             .bind::<MaybeTexts, _>(&columns.stream)

@@ -1,5 +1,7 @@
 //! A transaction of sqlx. Its connection keeps the statements prepared.
 
+use std::sync::Arc;
+
 use sqlx::{
     AssertSqlSafe, Error, Postgres, Row as _, Transaction,
     postgres::{PgDatabaseError, PgRow},
@@ -7,12 +9,15 @@ use sqlx::{
 
 use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
-    enqueue::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction},
+    enqueue::{EnqueueError, Enqueued, Outbox},
     event::Event,
     pressure::Pressure,
+    transaction::{Transaction as OpenTransaction, sealed},
 };
 
-impl OpenTransaction for Transaction<'_, Postgres> {
+impl OpenTransaction for Transaction<'_, Postgres> {}
+
+impl sealed::Write for Transaction<'_, Postgres> {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         super::insert(self, outbox, events).await
     }
@@ -23,16 +28,16 @@ impl OpenTransaction for Transaction<'_, Postgres> {
 }
 
 impl Carrier for Transaction<'_, Postgres> {
-    async fn ask(&mut self, sql: &str, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
-        let rows = sqlx::query(AssertSqlSafe(sql))
+    async fn ask(&mut self, sql: &Arc<str>, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let rows = sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(topics)
             .fetch_all(&mut **self)
             .await;
         answers(rows)
     }
 
-    async fn lock(&mut self, sql: &str, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
-        let rows = sqlx::query(AssertSqlSafe(sql))
+    async fn lock(&mut self, sql: &Arc<str>, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+        let rows = sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(keys)
             .bind(topics)
             .fetch_all(&mut **self)
@@ -40,9 +45,9 @@ impl Carrier for Transaction<'_, Postgres> {
         answers(rows)
     }
 
-    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<u64, Failure> {
+    async fn write_one(&mut self, sql: &Arc<str>, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
-        let done = sqlx::query(AssertSqlSafe(sql))
+        let done = sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(event.id)
             .bind(&event.topic)
             .bind(&event.stream)
@@ -68,8 +73,8 @@ impl Carrier for Transaction<'_, Postgres> {
         done.map(|done| done.rows_affected()).map_err(failure)
     }
 
-    async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
-        let rows = sqlx::query(AssertSqlSafe(sql))
+    async fn write(&mut self, sql: &Arc<str>, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
+        let rows = sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(&columns.id)
             .bind(&columns.topic)
             .bind(&columns.stream)

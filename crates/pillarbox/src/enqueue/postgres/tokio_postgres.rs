@@ -1,6 +1,8 @@
 //! A transaction of tokio-postgres. The statement is sent with its types, so that it takes one round trip and leaves nothing
 //! prepared in a session, which a pooler would mind.
 
+use std::sync::Arc;
+
 use tokio_postgres::{
     Error, Row as Answered, Transaction,
     types::{ToSql, Type},
@@ -8,12 +10,15 @@ use tokio_postgres::{
 
 use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
-    enqueue::{EnqueueError, Enqueued, Outbox, Transaction as OpenTransaction},
+    enqueue::{EnqueueError, Enqueued, Outbox},
     event::Event,
     pressure::Pressure,
+    transaction::{Transaction as OpenTransaction, sealed},
 };
 
-impl OpenTransaction for Transaction<'_> {
+impl OpenTransaction for Transaction<'_> {}
+
+impl sealed::Write for Transaction<'_> {
     async fn insert(&mut self, outbox: &Outbox, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         super::insert(self, outbox, events).await
     }
@@ -24,17 +29,17 @@ impl OpenTransaction for Transaction<'_> {
 }
 
 impl Carrier for Transaction<'_> {
-    async fn ask(&mut self, sql: &str, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+    async fn ask(&mut self, sql: &Arc<str>, topics: &[&str]) -> Result<Vec<Answer>, Failure> {
         answers(self.query_typed(sql, &[(&topics, Type::TEXT_ARRAY)]).await)
     }
 
-    async fn lock(&mut self, sql: &str, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
+    async fn lock(&mut self, sql: &Arc<str>, keys: &[&str], topics: &[&str]) -> Result<Vec<Answer>, Failure> {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&keys, Type::TEXT_ARRAY), (&topics, Type::TEXT_ARRAY)];
         answers(self.query_typed(sql, &parameters).await)
     }
 
-    async fn write_one(&mut self, sql: &str, row: &Row<'_>) -> Result<u64, Failure> {
+    async fn write_one(&mut self, sql: &Arc<str>, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
         let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
             (&event.id, Type::UUID),
@@ -61,7 +66,7 @@ impl Carrier for Transaction<'_> {
         self.execute_typed(sql, &parameters).await.map_err(failure)
     }
 
-    async fn write(&mut self, sql: &str, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
+    async fn write(&mut self, sql: &Arc<str>, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
         let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
             (&columns.id, Type::UUID_ARRAY),
             (&columns.topic, Type::TEXT_ARRAY),

@@ -41,7 +41,7 @@ pub(super) async fn classes(
     tx: &mut Transaction<'_, Sqlite>,
     outbox: &Outbox,
 ) -> Result<Vec<Class>, EnqueueError> {
-    let sql = outbox.tables().render(include_str!("pressure.sql"));
+    let sql = outbox.sqlite(|sql| &sql.pressure).clone();
     let told: String = sqlx::query_scalar(AssertSqlSafe(sql))
         .bind(outbox.tables().name())
         .fetch_one(&mut **tx)

@@ -1,6 +1,6 @@
 //! Attempts that did not end, in PostgreSQL.
 
-use sqlx::{AssertSqlSafe, PgPool, Row};
+use sqlx::{PgPool, Row};
 use uuid::Uuid;
 
 use super::{
@@ -9,17 +9,9 @@ use super::{
 };
 use crate::inbox::InboxError;
 
-const ENTER: &str = include_str!("enter.sql");
-const TIDY: &str = include_str!("tidy.sql");
-const SETTLED: &str = include_str!("settled.sql");
-const BEGUN: &str = include_str!("begun.sql");
-const BEGINS: &str = include_str!("begins.sql");
-const ENDS: &str = include_str!("ends.sql");
-pub(super) const ENDED: &str = include_str!("ended.sql");
-
 impl Attempts for PgPool {
     async fn enter(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(ENTER)))
+        sqlx::query(at.inbox.postgres(|sql| &sql.enter))
             .bind(at.group)
             .bind(member)
             .execute(self)
@@ -29,7 +21,7 @@ impl Attempts for PgPool {
     }
 
     async fn tidy(&self, at: Place<'_>) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(TIDY)))
+        sqlx::query(at.inbox.postgres(|sql| &sql.tidy))
             .bind(at.group)
             .bind(MEMBER_AGE_MAX.as_secs_f64())
             .bind(EVENT_AGE_MAX.as_secs_f64())
@@ -40,7 +32,7 @@ impl Attempts for PgPool {
     }
 
     async fn leave(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(ENDED)))
+        sqlx::query(at.inbox.postgres(|sql| &sql.ended))
             .bind(at.group)
             .bind(member)
             .execute(self)
@@ -50,12 +42,12 @@ impl Attempts for PgPool {
     }
 
     async fn begun(&self, at: Place<'_>) -> Result<Vec<Begun>, InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(SETTLED)))
+        sqlx::query(at.inbox.postgres(|sql| &sql.settled))
             .bind(at.group)
             .execute(self)
             .await
             .map_err(|error| refused(at, error))?;
-        let rows = sqlx::query(AssertSqlSafe(at.inbox.render(BEGUN)))
+        let rows = sqlx::query(at.inbox.postgres(|sql| &sql.begun))
             .bind(at.group)
             .bind(ROWS_MAX)
             .fetch_all(self)
@@ -71,7 +63,7 @@ impl Attempts for PgPool {
     }
 
     async fn begins(&self, at: Place<'_>, event_id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {
-        let begun: Option<i32> = sqlx::query_scalar(AssertSqlSafe(at.inbox.render(BEGINS)))
+        let begun: Option<i32> = sqlx::query_scalar(at.inbox.postgres(|sql| &sql.begins))
             .bind(at.group)
             .bind(event_id)
             .bind(alone)
@@ -82,7 +74,7 @@ impl Attempts for PgPool {
     }
 
     async fn ends(&self, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(ENDS)))
+        sqlx::query(at.inbox.postgres(|sql| &sql.ends))
             .bind(at.group)
             .bind(event_id)
             .execute(self)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::{AssertSqlSafe, Row, SqlitePool};
+use sqlx::{Row, SqlitePool};
 use uuid::Uuid;
 
 use super::{
@@ -12,17 +12,9 @@ use super::{
 };
 use crate::inbox::InboxError;
 
-const ENTER: &str = include_str!("enter.sql");
-const TIDY: &str = include_str!("tidy.sql");
-const SETTLED: &str = include_str!("settled.sql");
-const BEGUN: &str = include_str!("begun.sql");
-const BEGINS: &str = include_str!("begins.sql");
-const FEWER: &str = include_str!("fewer.sql");
-pub(super) const ENDED: &str = include_str!("ended.sql");
-
 impl Attempts for SqlitePool {
     async fn enter(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(ENTER)))
+        sqlx::query(at.inbox.sqlite(|sql| &sql.enter))
             .bind(at.group)
             .bind(member.to_string())
             .bind(ago(Duration::ZERO))
@@ -33,7 +25,7 @@ impl Attempts for SqlitePool {
     }
 
     async fn tidy(&self, at: Place<'_>) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(TIDY)))
+        sqlx::query(at.inbox.sqlite(|sql| &sql.tidy))
             .bind(at.group)
             .bind(ago(MEMBER_AGE_MAX))
             .bind(ago(EVENT_AGE_MAX))
@@ -44,7 +36,7 @@ impl Attempts for SqlitePool {
     }
 
     async fn leave(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(ENDED)))
+        sqlx::query(at.inbox.sqlite(|sql| &sql.ended))
             .bind(at.group)
             .bind(member.to_string())
             .execute(self)
@@ -54,12 +46,12 @@ impl Attempts for SqlitePool {
     }
 
     async fn begun(&self, at: Place<'_>) -> Result<Vec<Begun>, InboxError> {
-        sqlx::query(AssertSqlSafe(at.inbox.render(SETTLED)))
+        sqlx::query(at.inbox.sqlite(|sql| &sql.settled))
             .bind(at.group)
             .execute(self)
             .await
             .map_err(|error| refused(at, error))?;
-        let rows = sqlx::query(AssertSqlSafe(at.inbox.render(BEGUN)))
+        let rows = sqlx::query(at.inbox.sqlite(|sql| &sql.begun))
             .bind(at.group)
             .bind(ROWS_MAX)
             .fetch_all(self)
@@ -77,7 +69,7 @@ impl Attempts for SqlitePool {
     }
 
     async fn begins(&self, at: Place<'_>, event_id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {
-        let begun: Option<i64> = sqlx::query_scalar(AssertSqlSafe(at.inbox.render(BEGINS)))
+        let begun: Option<i64> = sqlx::query_scalar(at.inbox.sqlite(|sql| &sql.begins))
             .bind(at.group)
             .bind(event_id.to_string())
             .bind(i64::from(alone))
@@ -89,7 +81,7 @@ impl Attempts for SqlitePool {
     }
 
     async fn ends(&self, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
-        let fewer = sqlx::query(AssertSqlSafe(at.inbox.render(FEWER)))
+        let fewer = sqlx::query(at.inbox.sqlite(|sql| &sql.fewer))
             .bind(at.group)
             .bind(event_id.to_string())
             .execute(self)

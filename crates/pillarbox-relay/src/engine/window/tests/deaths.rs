@@ -10,10 +10,10 @@ fn dead() -> Resolution {
     }
 }
 
-fn strict() -> Way {
-    Way {
+fn strict() -> Target {
+    Target {
         after_death: AfterDeath::Block,
-        ..Way::default()
+        ..Target::default()
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// An event of discovery that can't be judged yet.
 fn wait(window: &mut Window, seq: Seq, key: &str, page: Option<u64>) {
-    let entry = Entry::new(stored(seq, key), way(0), page);
+    let entry = Entry::new(stored(seq, key), to(0), page);
     window.admit_waiting(entry, false, failure("away"), Duration::from_secs(1));
 }
 
@@ -14,7 +14,7 @@ fn what_cannot_be_judged_yet_waits_uncharged_and_holds_only_its_key() {
     let page = window.open_page(1..=4, 4);
     wait(&mut window, 1, "a", Some(page));
     for (seq, key) in [(2, "b"), (3, "a"), (4, "b")] {
-        window.admit(Entry::new(stored(seq, key), way(0), Some(page)));
+        window.admit(Entry::new(stored(seq, key), to(0), Some(page)));
     }
     assert_eq!(seqs(&window.take_batch([0], 10)), [2]);
     let settling = window.take_settling().unwrap();
@@ -43,10 +43,10 @@ fn what_cannot_be_judged_yet_waits_uncharged_and_holds_only_its_key() {
 fn one_that_waits_behind_another_in_flight_is_not_overtaken() {
     let mut window = window(false);
     let page = window.open_page(1..=3, 3);
-    window.admit(Entry::new(stored(1, "a"), way(0), Some(page)));
+    window.admit(Entry::new(stored(1, "a"), to(0), Some(page)));
     let batch = window.take_batch([0], 10);
     wait(&mut window, 2, "a", Some(page));
-    window.admit(Entry::new(stored(3, "a"), way(0), Some(page)));
+    window.admit(Entry::new(stored(3, "a"), to(0), Some(page)));
     window.complete(all(batch, Resolution::Delivered));
     assert!(!window.has_ready(0));
     let settling = window.take_settling().unwrap();
@@ -58,14 +58,14 @@ fn one_that_waits_behind_another_in_flight_is_not_overtaken() {
 #[test]
 fn a_key_that_comes_free_does_not_let_out_what_could_not_be_judged() {
     let mut window = window(false);
-    window.admit_parked(Entry::new(stored(1, "a"), way(0), None), false);
+    window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
     window.blocked.insert((lane_of("a"), key_hash("a")));
     let batch = window.take_batch([0], 10);
     window.complete(all(batch, Resolution::Delivered));
     let on_its_way = window.take_settling().unwrap();
     let page = window.open_page(2..=3, 3);
     wait(&mut window, 2, "a", Some(page));
-    window.admit(Entry::new(stored(3, "a"), way(0), Some(page)));
+    window.admit(Entry::new(stored(3, "a"), to(0), Some(page)));
     window.settled(&on_its_way, &[(lane_of("a"), "a".into())]);
     assert!(!window.has_ready(0), "2 was not judged, and 3 comes after it");
     let settling = window.take_settling().unwrap();

@@ -15,7 +15,10 @@ fn raw(document: mongodb::bson::Document) -> RawDocumentBuf {
 }
 
 fn full() -> mongodb::bson::Document {
-    let event = Event::new("t.x", "X", "thing", "1").payload("[1]");
+    let event = Event::to("t.x")
+        .event_type("X")
+        .aggregate("thing", "1")
+        .payload("[1]");
     let mut document = pillarbox::enqueue::mongodb_document(&event);
     document.insert(
         "seq",

@@ -35,10 +35,7 @@ impl SnapshotReader {
         limit: PageLimit,
         small: Option<usize>,
     ) -> Result<Found, StoreError> {
-        let limits = Limits {
-            payload_bytes_max: limit.payload_bytes_max,
-            ..Limits::default()
-        };
+        let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
         let mut found = Found {
             snapshot: None,
             page: Page::default(),

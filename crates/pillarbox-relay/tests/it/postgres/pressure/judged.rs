@@ -195,7 +195,7 @@ async fn write(tx: &mut Transaction<'_, Postgres>, by_function: bool) -> bool {
             true
         })
     } else {
-        let event = Event::new("t.x", "X", "thing", "k");
+        let event = Event::to("t.x").event_type("X").aggregate("thing", "k");
         match Outbox::default().enqueue(&mut attempt, &event).await {
             Ok(_) => false,
             Err(EnqueueError::Busy { .. }) => true,

@@ -48,10 +48,7 @@ pub(super) async fn new_topic_with(server: &Kafka, partitions: i32, settings: &[
 }
 
 pub(super) fn to(topic: &str, event: Event) -> Outgoing {
-    outgoing(Event {
-        topic: topic.to_owned(),
-        ..event
-    })
+    outgoing(event.topic(topic))
 }
 
 pub(super) fn failure(outcome: &Outcome) -> &SinkError {

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use pillarbox::Event;
 use pillarbox_relay::{
     Sink,
     sink::{Outcome, Outgoing, SinkErrorKind, Streams},
@@ -40,10 +39,7 @@ async fn stored(server: &Nats) -> Vec<Arrived> {
 }
 
 fn to(topic: &str, key: &str) -> Outgoing {
-    outgoing(Event {
-        topic: topic.into(),
-        ..event(key, "1")
-    })
+    outgoing(event(key, "1").topic(topic))
 }
 
 /// The rights that the documentation says a relay needs.

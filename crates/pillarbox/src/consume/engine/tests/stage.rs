@@ -23,7 +23,7 @@ use uuid::Uuid;
 use self::database::{MEMBER, Memory, Open, STRANGER};
 use crate::{
     consume::{
-        Context, Handler, HandlerError, Lag, Options, Received,
+        ConsumeError, Context, Handler, HandlerError, Lag, Options, Received,
         attempt::Work,
         engine::Engine,
         letter::Letter,
@@ -95,7 +95,7 @@ pub(super) struct Stage {
     unanswered: Option<oneshot::Sender<()>>,
     lag: watch::Receiver<Lag>,
     stop: Option<oneshot::Sender<()>>,
-    engine: Option<JoinHandle<()>>,
+    engine: Option<JoinHandle<Result<(), ConsumeError>>>,
 }
 
 impl Stage {
@@ -214,7 +214,17 @@ impl Stage {
         while let Some(note) = self.notes.recv().await {
             self.noted(note);
         }
-        engine.await.unwrap();
+        engine.await.unwrap().unwrap();
+    }
+
+    /// The source ends by itself.
+    pub(super) async fn end(&mut self, error: ConsumeError) -> ConsumeError {
+        self.incoming.send(Incoming::Ended(error)).unwrap();
+        let engine = self.engine.take().unwrap();
+        while let Some(note) = self.notes.recv().await {
+            self.noted(note);
+        }
+        engine.await.unwrap().unwrap_err()
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -1,15 +1,40 @@
-//! What this process knows of an outbox. By the names of its database and its collection: of two clusters that have the same
-//! names a process must not write to both.
+//! What an [`Outbox`](crate::Outbox) and its clones know of the collection that they write to.
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use mongodb::Namespace;
+
 use super::{Class, FRESH, KNOWN_FOR, OPEN_FOR, Place, RENEW_AFTER, look};
 
-static KNOWN: Mutex<Option<HashMap<String, Known>>> = Mutex::new(None);
+/// By the collection: the default database is the client's, so one outbox may write to several.
+#[derive(Default)]
+pub(crate) struct Knowledge(Mutex<HashMap<Namespace, Shared>>);
+
+/// What is known of one collection.
+#[derive(Clone, Default)]
+pub(in crate::enqueue::mongodb) struct Shared(Arc<Mutex<Known>>);
+
+impl Knowledge {
+    pub(in crate::enqueue::mongodb) fn of(&self, collection: &Namespace) -> Shared {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(collection) {
+            Some(known) => known.clone(),
+            None => all.entry(collection.clone()).or_default().clone(),
+        }
+    }
+}
+
+/// It has other holders, and is no part of what an outbox says of itself.
+impl fmt::Debug for Knowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Knowledge")
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Known {
@@ -74,7 +99,7 @@ impl Known {
     }
 }
 
-/// What any producer of this process has seen of the outbox, if that is enough.
+/// What was seen of the outbox by any of its clones, if that is enough.
 pub(super) fn lately(at: &Place) -> Option<Classes> {
     let (classes, renew) = with(at, |known| {
         let classes = known.classes.clone().filter(|classes| known.is_enough(classes))?;
@@ -97,12 +122,10 @@ pub(super) fn lately(at: &Place) -> Option<Classes> {
 
 pub(super) fn with<T>(at: &Place, act: impl FnOnce(&mut Known) -> T) -> T {
     // The values are whole whatever happened to another holder of the lock.
-    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let all = all.get_or_insert_default();
-    act(all.entry(at.events.namespace().to_string()).or_default())
+    act(&mut at.known.0.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// How many events this process wrote, and how many it had written at any time of the last seconds.
+/// How many events were written here, and how many it had written at any time of the last seconds.
 #[derive(Default)]
 pub(super) struct Written {
     /// From old to new, and not many.

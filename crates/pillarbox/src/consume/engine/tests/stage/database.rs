@@ -9,7 +9,13 @@ use std::{
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::inbox::{Attempts, Begun, Database, Inbox, InboxError, Place, Seen, Sighting, Transaction};
+use crate::{
+    enqueue::{EnqueueError, Enqueued, Outbox},
+    event::Event,
+    inbox::{Attempts, Begun, Database, Inbox, InboxError, Place, Remember, Seen, Sighting},
+    pressure::Pressure,
+    transaction::{Transaction, sealed},
+};
 
 pub(super) const MEMBER: Uuid = Uuid::from_u128(u128::MAX);
 pub(super) const STRANGER: Uuid = Uuid::from_u128(u128::MAX - 1);
@@ -52,7 +58,21 @@ impl Memory {
     }
 }
 
-impl Transaction for Open {
+impl Transaction for Open {}
+impl Remember for Open {}
+
+/// No handler here enqueues.
+impl sealed::Write for Open {
+    async fn insert(&mut self, _: &Outbox, _: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
+        Err(EnqueueError::NoTransaction)
+    }
+
+    async fn pressure(&mut self, _: &Outbox, _: &str) -> Result<Option<Pressure>, EnqueueError> {
+        Ok(None)
+    }
+}
+
+impl sealed::Remember for Open {
     async fn remember(&mut self, _: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
         if self.tables.lock().unwrap().processed.contains(&sighting.event_id) {
             return Ok(Seen::Before);

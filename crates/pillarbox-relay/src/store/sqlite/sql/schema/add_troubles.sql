@@ -1,2 +1,2 @@
--- The column that `schema.sql` gives a new table of relays.
+-- The column that `create.sql` gives a new table of relays.
 alter table {events_relays} add column troubles text not null default '[]'

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{MemoryStore, Status};
-use crate::{
+use pillarbox_relay::{
     check::versions::{Aggregate, AggregateVersions, LetThrough},
     event::Seq,
     store::StoreError,

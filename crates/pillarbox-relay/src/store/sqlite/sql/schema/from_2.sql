@@ -1,4 +1,4 @@
--- What version 2 had otherwise; `schema.sql` then makes what it had not. SQLite can't change a check, so the side table is
+-- What version 2 had otherwise; `create.sql` then makes what it had not. SQLite can't change a check, so the side table is
 -- written again: it is small.
 create table {events_parked_new} (
     seq integer primary key,

@@ -11,8 +11,8 @@ use pillarbox::{Event, Limits, lane::LANES, lane::lane_of};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::super::{Census, HeldLane, Page, PageLimit, RelayId, Trouble};
-use crate::{
+use pillarbox_relay::store::{Census, HeldLane, Page, PageLimit, RelayId, Trouble};
+use pillarbox_relay::{
     event::{Lane, Seq, StoredEvent, Unreadable},
     settlement::DeadReason,
 };
@@ -300,10 +300,7 @@ pub(super) fn lane_set(lanes: impl Iterator<Item = Lane>) -> [bool; LANES as usi
 }
 
 pub(super) fn readable(stored: &StoredEvent, limit: PageLimit) -> Result<(), Unreadable> {
-    let limits = Limits {
-        payload_bytes_max: limit.payload_bytes_max,
-        ..Limits::default()
-    };
+    let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
     limits
         .payload(&stored.event.payload)
         .map_err(|problem| Unreadable {

@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::{
-    super::{HeldLane, Settled, StoreError},
-    world::{ParkedRow, Row, Status, World},
-};
-use crate::{
+use super::world::{ParkedRow, Row, Status, World};
+use pillarbox_relay::store::{HeldLane, Settled, StoreError};
+use pillarbox_relay::{
     dead::SUPERSEDED,
     event::{Lane, Seq},
     route::AfterDeath,

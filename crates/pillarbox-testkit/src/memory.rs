@@ -25,11 +25,11 @@ use tokio::sync::watch;
 
 use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
-use super::{
+use pillarbox_relay::store::{
     Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
     StoreError, StoreErrorKind, Trouble, trouble,
 };
-use crate::{
+use pillarbox_relay::{
     event::{Lane, Seq},
     settlement::Settlement,
 };

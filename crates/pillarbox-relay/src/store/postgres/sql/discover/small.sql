@@ -1,4 +1,4 @@
--- A page as discover_page.sql gives it, where events are small: without adding up their sizes, for which the server would
+-- A page as page.sql gives it, where events are small: without adding up their sizes, for which the server would
 -- copy every row once more (0.7 ms for a page of 1,000 instead of 1.8). Of an event over $6 only the size is returned:
 -- the reader ends the page before it and goes on with the other statement. To know the sizes of headers and texts makes a page
 -- of 1,000 take 0.74 ms instead of 0.46: 0.3 µs an event. The primary key serves it. Locks nothing.

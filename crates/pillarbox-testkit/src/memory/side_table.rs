@@ -8,11 +8,9 @@ use std::{
 use pillarbox::lane::key_hash;
 use tokio::time::Instant;
 
-use super::{
-    super::{Due, DueEvent, DuePlace, HeldLane, PageLimit},
-    world::{ParkedRow, World, lane_set, readable},
-};
-use crate::event::{Lane, Seq};
+use super::world::{ParkedRow, World, lane_set, readable};
+use pillarbox_relay::event::{Lane, Seq};
+use pillarbox_relay::store::{Due, DueEvent, DuePlace, HeldLane, PageLimit};
 
 /// What a key comes with: its failing event, else one delayed event.
 struct First {

@@ -5,16 +5,14 @@ use jiff::Timestamp;
 use pillarbox::{Enqueued, Event, Limits};
 use tokio::time::Instant;
 
-use crate::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
+use pillarbox_relay::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
 
-use super::{
-    super::{
-        Admin, StoreError,
-        admin::{AdminEnqueueError, RelayStatus, StoreStatus},
-    },
-    MemoryStore, Status,
-    world::World,
+use pillarbox_relay::store::{
+    Admin, StoreError,
+    admin::{AdminEnqueueError, RelayStatus, StoreStatus},
 };
+
+use super::{MemoryStore, Status, world::World};
 
 #[async_trait]
 impl Admin for MemoryStore {

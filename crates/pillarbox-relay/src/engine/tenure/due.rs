@@ -1,0 +1,164 @@
+//! The side table: events whose time has come go into the window.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        destinations::DestinationId,
+        examine::{self, Examined, Objection},
+        watch::Job,
+        window::Entry,
+    },
+    Done, End, Tenure,
+};
+use crate::{
+    event::Seq,
+    store::{Due, DuePlace, StoreError},
+};
+
+/// How often to look for due events when none is known: another process may have put some there.
+const DUE_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest rest after a round through all due events that brought none.
+const DUE_REST_MAX: Duration = Duration::from_secs(5);
+/// Events that are due and passed over would else be asked for again at once.
+const DUE_WAIT_MIN: Duration = Duration::from_millis(20);
+
+impl Tenure<'_> {
+    pub(super) fn can_take_due(&self) -> bool {
+        let (events, bytes) = self.window.load();
+        let options = &self.context.options;
+        !self.ledger_busy && events < options.window_events_max && bytes < options.window_bytes_max
+    }
+
+    pub(super) fn start_due(&mut self) {
+        let now = Instant::now();
+        if self.due_at > now || !self.can_take_due() {
+            return;
+        }
+        self.ledger_busy = true;
+        if self.due_after.is_none() {
+            self.due_round = now;
+        }
+        let room_bytes = self.context.options.window_bytes_max - self.window.load().1;
+        let (store, held, after, limit) = (
+            self.context.store.clone(),
+            self.held.clone(),
+            self.due_after,
+            self.limit(room_bytes),
+        );
+        let checks = self.context.options.checks.clone();
+        self.spawn(Job::Due, async move {
+            let due = async {
+                let found = store.due(&held, after, limit).await?;
+                let events = found.events.iter().map(|due| &due.event);
+                let objections = examine::again(checks.as_ref(), events).await?;
+                Ok(Examined { found, objections })
+            };
+            Done::Due(due.await)
+        });
+    }
+
+    pub(super) fn admit_due(&mut self, due: Examined<Due>) {
+        let Examined {
+            found: due,
+            mut objections,
+        } = due;
+        let (more_after, next) = (due.more_after, due.next);
+        let holding = self.admit_unreadable(due.unreadable, None);
+        let mut waiting = None;
+        let mut admitted = 0;
+        for due in due.events {
+            let key = (due.event.lane, due.event.event.key().to_owned());
+            // Behind one of its key that waits: the store brings it again, when that one has gone. And what is in the
+            // window already passed the checks as they were then.
+            let held = |(held, seq): &(_, Seq)| *held == key && *seq < due.event.seq;
+            let behind = !due.delayed && (waiting.as_ref() == Some(&key) || holding.iter().any(held));
+            if behind || self.window.has_parked(due.event.seq) {
+                continue;
+            }
+            let objection = objections.remove(&due.event.seq);
+            let target = self.target(&due.event);
+            if due.event.seq > self.reached
+                || target
+                    .as_ref()
+                    .is_some_and(|target| self.has_scout(target.destination))
+            {
+                if !due.delayed {
+                    waiting = Some(key);
+                }
+                continue;
+            }
+            admitted += 1;
+            let Some(target) = target else {
+                let dead = self.no_route(&due.event, Some(key.1));
+                self.window.admit_dead(dead, None);
+                continue;
+            };
+            match objection {
+                Some(Objection::Reject { error }) => {
+                    let mut dead = self.rejected(&due.event, target.after_death, error);
+                    dead.key = Some(key.1.clone());
+                    if dead.holds_its_key() {
+                        waiting = Some(key);
+                    }
+                    self.window.admit_dead(dead, None);
+                }
+                Some(Objection::Wait { error, retry_in }) => {
+                    if !due.delayed {
+                        waiting = Some(key);
+                    }
+                    let entry = Entry::new(due.event, target, None);
+                    self.admit_waiting(entry, due.delayed, error, retry_in);
+                }
+                None => {
+                    // Of a paused destination one event is enough, to try it with.
+                    if self.waits_for_trial(target.destination) && !due.delayed {
+                        waiting = Some(key);
+                    }
+                    self.window
+                        .admit_parked(Entry::new(due.event, target, None), due.delayed);
+                }
+            }
+        }
+        self.look_at_due_again(more_after, next, admitted);
+    }
+
+    /// A paused destination with an event here to try it with. Its other events stay in the side table.
+    pub(super) fn has_scout(&self, destination: DestinationId) -> bool {
+        self.waits_for_trial(destination)
+            && (self.window.has_ready(destination) || self.trying.contains(&destination))
+    }
+
+    pub(super) fn look_at_due_again(
+        &mut self,
+        more_after: Option<DuePlace>,
+        next: Option<Duration>,
+        admitted: usize,
+    ) {
+        let now = Instant::now();
+        let long_round = self.due_after.is_some() && more_after.is_none();
+        self.due_after = more_after;
+        let wait = match more_after {
+            Some(_) => Duration::ZERO,
+            // A round of many pages that brings nothing is not worth repeating at once.
+            None if long_round => (now - self.due_round)
+                .mul_f64(4.0)
+                .clamp(DUE_INTERVAL, DUE_REST_MAX),
+            // What was brought is returned until it is settled, and settling asks again.
+            None if admitted > 0 => DUE_INTERVAL,
+            None => next.map_or(DUE_INTERVAL, |next| next.clamp(DUE_WAIT_MIN, DUE_INTERVAL)),
+        };
+        self.due_at = now + wait;
+    }
+
+    pub(super) fn apply_due(&mut self, result: Result<Examined<Due>, StoreError>) {
+        self.ledger_busy = false;
+        match result {
+            Ok(due) if self.ending.is_none() => self.admit_due(due),
+            Ok(_) => {}
+            Err(error) => self.end(End::Store(error)),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Publishing: batches for the destinations that take events, trials for those that are paused, checks of sinks that are
+//! away, and what the answers mean.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        RelayError,
+        destinations::DestinationId,
+        publish::{self, Judging},
+        watch::Job,
+        window::{Entry, Resolution},
+    },
+    Done, End, Tenure,
+};
+use crate::sink::{Outcome, SinkError};
+
+/// What waits for a destination that has been paused for this long goes into the side table, so that it pins neither the
+/// window nor the low mark.
+const PARK_AFTER: Duration = Duration::from_secs(5);
+/// A destination that answered within this time counts as one that works.
+const WORKED_LATELY: Duration = Duration::from_secs(60);
+/// Parked events are due again after this. They are passed over for as long as their destination is paused.
+const PARKED_FOR: Duration = Duration::from_secs(1);
+
+impl Tenure<'_> {
+    pub(super) fn start_publishing(&mut self) {
+        for sink in 0..self.slots.len() {
+            self.start_batches(sink);
+            self.start_trial(sink);
+        }
+    }
+
+    /// Batches for the destinations that take events.
+    pub(super) fn start_batches(&mut self, sink: usize) {
+        let batches_max = self.slots[sink]
+            .health
+            .batches_max(self.context.options.publishers_max);
+        while self.in_flight[sink].batches < batches_max && self.leases.is_valid() {
+            let mut open: Vec<DestinationId> = self.destinations.of_sink(sink).to_vec();
+            open.retain(|&number| self.window.has_ready(number) && !self.waits_for_trial(number));
+            if open.is_empty() {
+                return;
+            }
+            // Each is the first at times: a busy one must not keep the others waiting.
+            self.turn = self.turn.wrapping_add(1);
+            let first = self.turn % open.len();
+            open.rotate_left(first);
+            let batch = self
+                .window
+                .take_batch(open, self.context.options.batch_events_max);
+            self.in_flight[sink].batches += 1;
+            self.publish(sink, batch, false);
+        }
+    }
+
+    /// One event for each paused destination whose time has come, in one batch. It has a place of its own beside the
+    /// others, as it may get no answer for long.
+    pub(super) fn start_trial(&mut self, sink: usize) {
+        let health = &self.slots[sink].health;
+        let room = match self.in_flight[sink].publishing() {
+            0 => !health.is_down(),
+            _ => health.batches_max(2) > 1 && !self.in_flight[sink].trial,
+        };
+        if !room || !self.leases.is_valid() {
+            return;
+        }
+        let now = Instant::now();
+        let mut batch = Vec::new();
+        for &number in self.destinations.of_sink(sink) {
+            let due = self.destinations.get(number).health.next_trial();
+            if batch.len() < self.context.options.batch_events_max
+                && due.is_some_and(|at| at <= now)
+                && self.waits_for_trial(number)
+                && let Some(entry) = self.window.take_trial(number)
+            {
+                self.trying.insert(number);
+                batch.push(entry);
+            }
+        }
+        if !batch.is_empty() {
+            self.in_flight[sink].trial = true;
+            self.publish(sink, batch, true);
+        }
+    }
+
+    pub(super) fn publish(&mut self, sink: usize, batch: Vec<super::Entry>, trial: bool) {
+        let (client, answer_max) = (self.slots[sink].sink.clone(), self.context.options.stall_after);
+        self.spawn(Job::Publish, async move {
+            let outcomes = publish::publish(client, &batch, answer_max).await;
+            Done::Published {
+                slot: sink,
+                batch,
+                outcomes,
+                trial,
+            }
+        });
+    }
+
+    pub(super) fn apply_outcomes(
+        &mut self,
+        slot: usize,
+        batch: Vec<Entry>,
+        outcomes: Vec<Outcome>,
+        trial: bool,
+    ) {
+        let flight = &mut self.in_flight[slot];
+        if trial {
+            flight.trial = false;
+            for entry in &batch {
+                self.trying.remove(&entry.destination);
+            }
+        } else {
+            flight.batches -= 1;
+        }
+        let paused_before = self.destinations.paused().count();
+        let progress = &self.context.progress;
+        let mut judging = Judging {
+            destinations: self.destinations,
+            policy: &self.context.options.retry,
+            destination_outage_max: self.context.options.destination_outage_max,
+            rng: self.rng,
+            progress,
+        };
+        match self.slots[slot].resolve(batch, outcomes, trial, &mut judging) {
+            Ok(resolved) => {
+                let delivered = |(_, resolution): &&(_, _)| *resolution == Resolution::Delivered;
+                progress.delivered(resolved.iter().filter(delivered).count());
+                self.window.complete(resolved);
+            }
+            Err(error) => self.unless_misconfigured(slot, Err(error)),
+        }
+        // What waits in the side table for a destination that is up again can go out now.
+        if self.destinations.paused().count() < paused_before {
+            self.due_at = Instant::now();
+            self.due_after = None;
+        }
+    }
+
+    /// It is paused, and not for so long that its events are to die.
+    pub(super) fn waits_for_trial(&self, number: DestinationId) -> bool {
+        let paused = self.destinations.get(number).health.paused_for(Instant::now());
+        let max = self.context.options.destination_outage_max;
+        paused.is_some_and(|paused| max.is_none_or(|max| paused <= max))
+    }
+
+    /// A trial that is due and has no room yet is started by the answer it waits for.
+    pub(super) fn next_trials(&self, now: Instant) -> impl Iterator<Item = Instant> {
+        let ready = self
+            .destinations
+            .paused()
+            .filter(|(number, _)| self.window.has_ready(*number));
+        ready
+            .filter_map(|(_, paused)| paused.health.next_trial())
+            .filter(move |at| *at > now)
+    }
+
+    pub(super) fn start_checks(&mut self) {
+        let now = Instant::now();
+        for index in 0..self.slots.len() {
+            let due = self.slots[index].health.next_check();
+            if !self.in_flight[index].check && due.is_some_and(|at| at <= now) {
+                self.in_flight[index].check = true;
+                let sink = self.slots[index].sink.clone();
+                self.spawn(Job::Check, async move {
+                    Done::Checked {
+                        slot: index,
+                        result: publish::check(sink).await,
+                    }
+                });
+            }
+        }
+    }
+
+    pub(super) fn apply_check(&mut self, slot: usize, result: Result<(), SinkError>) {
+        self.in_flight[slot].check = false;
+        let checked = self.slots[slot].checked(result, &self.context.progress);
+        self.unless_misconfigured(slot, checked);
+    }
+
+    pub(super) fn next_checks(&self) -> impl Iterator<Item = Instant> {
+        let slots = self.slots.iter().zip(&self.in_flight);
+        slots
+            .filter(|(_, flight)| !flight.check)
+            .filter_map(|(slot, _)| slot.health.next_check())
+    }
+
+    pub(super) fn unless_misconfigured(&mut self, slot: usize, result: Result<(), SinkError>) {
+        if let Err(error) = result {
+            let sink = self.slots[slot].name.to_string();
+            self.end(End::Fatal(RelayError::Sink { sink, error }));
+        }
+    }
+
+    /// A sink that is away must not fill the window, or the others would wait with it. What it leaves to the store is
+    /// read again by the tenure that begins when it is back. With one sink the table is the better buffer.
+    pub(super) fn close_what_is_away(&mut self) {
+        let full = !self.has_room();
+        let others_work = self.slots.iter().any(|slot| !slot.health.is_down());
+        for (index, slot) in self.slots.iter().enumerate() {
+            let away = slot.health.is_down() && self.in_flight[index].publishing() == 0;
+            let waits = || {
+                let numbers = self.destinations.of_sink(index).iter();
+                numbers.copied().any(|number| self.window.has_ready(number))
+            };
+            if away && full && others_work && waits() {
+                tracing::info!(
+                    sink = &*slot.name,
+                    "leaving its events in the store until it is back: others go on"
+                );
+                self.window.close(index);
+            }
+        }
+        let back =
+            |(index, slot): (usize, &super::SinkSlot)| self.window.is_closed(index) && !slot.health.is_down();
+        if self.slots.iter().enumerate().any(back) {
+            self.end(End::Regroup { surplus: 0 });
+        }
+    }
+
+    /// A paused destination must not fill the window either, nor keep the low mark where it is. A short pause costs no
+    /// write: its events wait here, and behind them in the table.
+    pub(super) fn park_what_is_paused(&mut self) {
+        let now = Instant::now();
+        let full = !self.has_room();
+        let others_work = full
+            && self.destinations.iter().any(|(_, other)| {
+                let lately = |at| now.saturating_duration_since(at) < WORKED_LATELY;
+                !other.health.is_paused() && other.answered_at.is_some_and(lately)
+            });
+        let mut parked = Vec::new();
+        for (number, destination) in self.destinations.paused() {
+            let long = destination
+                .health
+                .paused_for(now)
+                .is_some_and(|time| time >= PARK_AFTER);
+            if (long || others_work) && self.waits_for_trial(number) && self.window.can_park(number) {
+                let why = destination.health.why().unwrap_or_default().to_owned();
+                parked.push((number, self.slots[destination.sink].failed(why)));
+            }
+        }
+        for (number, failure) in parked {
+            self.window.park(number, &failure, PARKED_FOR);
+        }
+    }
+}

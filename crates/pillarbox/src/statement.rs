@@ -1,0 +1,44 @@
+//! Statements of SQL with the names of the tables in them, rendered once.
+
+use std::sync::{Arc, OnceLock};
+
+/// A file of SQL, and the same with the names in it once somebody has asked for that.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    template: &'static str,
+    rendered: OnceLock<Arc<str>>,
+}
+
+impl Statement {
+    pub(crate) const fn new(template: &'static str) -> Self {
+        Self {
+            template,
+            rendered: OnceLock::new(),
+        }
+    }
+
+    /// `render` must put in the same names each time: it is called once.
+    pub(crate) fn rendered(&self, render: impl FnOnce(&str) -> String) -> &Arc<str> {
+        self.rendered.get_or_init(|| render(self.template).into())
+    }
+}
+
+/// A struct of statements, each with its file.
+macro_rules! statements {
+    ($(#[$about:meta])* $visible:vis struct $name:ident { $($field:ident: $file:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        $visible struct $name {
+            $($visible $field: $crate::statement::Statement,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self {
+                    $($field: $crate::statement::Statement::new(include_str!($file)),)+
+                }
+            }
+        }
+    };
+}
+pub(crate) use statements;
