@@ -61,13 +61,19 @@ pub struct About {
     pub redact: fn(&str) -> String,
 }
 
+/// Opens a sink without waiting for a connection.
+pub type SinkOpener = fn(&SinkOptions) -> Result<OpenSink, SinkError>;
+
+/// Opens a store without connecting.
+pub type StoreOpener = fn(&DatabaseOptions) -> Result<OpenStore, StoreError>;
+
 /// A kind of sink.
 pub struct SinkDriver {
     pub about: About,
     /// What the configuration can ask to exist there.
     pub provisions: Option<Provisions>,
-    /// Opens it without waiting for a connection. `None`: not built in.
-    pub open: Option<fn(&SinkOptions) -> Result<OpenSink, SinkError>>,
+    /// `None`: not built in.
+    pub open: Option<SinkOpener>,
 }
 
 /// A kind of database.
@@ -75,8 +81,8 @@ pub struct StoreDriver {
     pub about: About,
     /// Relays can share the work by locking events instead of lanes.
     pub claims_rows: bool,
-    /// Opens it without connecting. `None`: not built in.
-    pub open: Option<fn(&DatabaseOptions) -> Result<OpenStore, StoreError>>,
+    /// `None`: not built in.
+    pub open: Option<StoreOpener>,
 }
 
 /// What a sink can be asked to have.
