@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::features;
 use crate::obtain;
 use crate::steps::{Outcome, Steps, cargo};
 
-/// Always the whole workspace with all features, so that the steps share what was compiled.
+/// The whole workspace with all features, so that the steps share what was compiled. Only the last ones build other
+/// combinations.
 pub(crate) fn run() -> Result<ExitCode> {
     obtain::build_tools();
     let mut steps = Steps::default();
@@ -35,6 +37,9 @@ pub(crate) fn run() -> Result<ExitCode> {
         "doc tests",
         &mut cargo(&["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]),
     );
+    let mut documentation = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
+    steps.run("documentation", documentation.env("RUSTDOCFLAGS", "-D warnings"));
+    features::run(&mut steps);
     steps.summarise();
     println!(
         "{} passed, {} failed",

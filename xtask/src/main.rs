@@ -11,6 +11,7 @@ mod cache;
 mod campaigns;
 mod check;
 mod example;
+mod features;
 mod obtain;
 mod room;
 mod servers;
@@ -31,7 +32,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Formatting, lints, unit tests and doc tests: what needs no server
+    /// Formatting, lints, unit tests, doc tests, the documentation and each feature alone: what needs no server
     Check,
     /// Every test, on real servers, which are downloaded once and kept outside the repository
     Test(test::Arguments),

@@ -1,6 +1,6 @@
 //! From a YAML file, the environment and the flags to what the relay is given.
 //!
-//! A [`file`] becomes a [`tree`] whose values know their line; the [`environment`] and the flags are laid over it; it is
+//! A [`file`](mod@file) becomes a [`tree`] whose values know their line; the [`environment`] and the flags are laid over it; it is
 //! held against the JSON Schema of [`schema`] (see [`unknown`]); what is left has types and is [`build`]-checked for
 //! what a schema can't say: names that refer to each other, addresses, patterns.
 

@@ -1,7 +1,7 @@
 //! What an event looks like on the other side: which of its fields are headers, and what the body is.
 //!
 //! Sinks whose wire has headers carry a [`Message`]: a key, headers, a body. Sinks that write lines have no headers: they
-//! carry a [`line`](line::write), one JSON object. Which of an event's fields stand where is decided here, by its route;
+//! carry a `line`, one JSON object. Which of an event's fields stand where is decided here, by its route;
 //! how they are written on a wire is the sink's own affair.
 
 mod cloudevents;

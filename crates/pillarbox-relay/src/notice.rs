@@ -1,8 +1,8 @@
 //! Telling people of dead letters and of what keeps relays from delivering: once for each cause, not for each event; and
 //! once more when it is over.
 //!
-//! [`watch`] looks at the open dead letters and at what was told before; [`trouble`] looks at what relays report;
-//! [`decide`] says what is news; the store writes it down ([`Notices::tell`]) together with a delivery for each [`Channel`]. [`deliver`] carries the deliveries out, each
+//! `watch` looks at the open dead letters and at what was told before; `trouble` looks at what relays report;
+//! [`decide`] says what is news; the store writes it down ([`Notices::tell`]) together with a delivery for each [`Channel`]. `deliver` carries the deliveries out, each
 //! channel by itself. Several relays share the tables: of two that find the same news, one writes it down, and a
 //! delivery is claimed before it is tried. Events never wait for any of this.
 

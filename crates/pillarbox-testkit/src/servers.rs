@@ -4,7 +4,7 @@
 //! can return early; where `CI=true` the same text is a panic. Everything else that goes wrong here is a panic with the
 //! end of the server's log: a test can do nothing about it.
 //!
-//! A server ends with its handle, and also when the test process dies in any other way (see [`service`]).
+//! A server ends with its handle, and also when the test process dies in any other way (see `service`).
 
 mod cache;
 mod found;

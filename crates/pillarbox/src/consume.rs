@@ -26,9 +26,9 @@
 //! tried again later; its key waits, and nothing else does. After the last attempt, or when the handler
 //! [rejects](HandlerError::reject) it, the event goes to a dead letter topic and its key goes on.
 //!
-//! An event that takes the whole process with it (an abort, a stack that overflows, no memory left) is found out: see [`suspects`].
+//! An event that takes the whole process with it (an abort, a stack that overflows, no memory left) is found out: see `suspects`.
 //!
-//! [`engine`] is the loop, [`keys`] decides what may be worked on, [`attempt`] is one try; `nats` and `kafka` are the brokers.
+//! `engine` is the loop, `keys` decides what may be worked on, `attempt` is one try; `nats` and `kafka` are the brokers.
 
 mod attempt;
 mod backoff;

@@ -56,3 +56,13 @@ pub use event::{Event, RetryOverrides};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use inbox::{Inbox, Seen};
 pub use transaction::Transaction;
+
+#[cfg(all(feature = "consume", not(any(feature = "nats", feature = "kafka"))))]
+compile_error!("`consume` alone consumes nothing: use the feature `nats` or `kafka`, which bring it along");
+#[cfg(all(
+    any(feature = "nats", feature = "kafka"),
+    not(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))
+))]
+compile_error!(
+    "a consumer needs a database for its inbox: add the feature `postgres`, `sqlite` or `mongodb`"
+);

@@ -1,7 +1,7 @@
 //! Rules in CEL, the Common Expression Language, for what a schema can't say.
 //!
 //! A rule is an expression over `payload`, `headers` and the event's fields; the check is passed when it gives `true`.
-//! CEL always ends, and how long a rule may run is limited beyond that: see [`limit`].
+//! CEL always ends, and how long a rule may run is limited beyond that: see `limit`.
 
 mod compile;
 mod limit;

@@ -1,7 +1,7 @@
 //! A file of lines: one JSON object for each event, as `stdout:` writes them, synced to the disk before an event counts as
 //! delivered, and rotated by size.
 //!
-//! Read on in [`address`] (what can be set), [`writer`] (appending, syncing, rotating).
+//! Read on in `address` (what can be set), `writer` (appending, syncing, rotating).
 
 mod address;
 mod writer;

@@ -1,8 +1,8 @@
 //! Kafka: a batch is given to the client's queue without waiting, then the reports of its events are gathered.
 //!
-//! Read on in [`address`] (where it goes), [`producer`] (the client, and what order rests on), [`settings`] (how it is set),
-//! [`reports`] (what it tells), [`flight`] (events in it), [`seen`] (which topics there are), [`publish`] (a batch on its
-//! way), [`transactions`] (a batch that is visible whole or not at all), [`outcome`] (what an answer means), [`topics`]
+//! Read on in `address` (where it goes), `producer` (the client, and what order rests on), `settings` (how it is set),
+//! `reports` (what it tells), `flight` (events in it), `seen` (which topics there are), `publish` (a batch on its
+//! way), `transactions` (a batch that is visible whole or not at all), `outcome` (what an answer means), `topics`
 //! (comparing and making).
 
 mod address;

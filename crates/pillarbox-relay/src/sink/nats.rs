@@ -1,7 +1,7 @@
 //! NATS JetStream: a whole batch goes out without waiting, then its acknowledgements are gathered.
 //!
-//! Read on in [`connect`] (the connection and what is known of it), [`headers`] (what an event looks like on the
-//! wire), [`publish`] (sending and gathering), [`outcome`] (what an answer means), [`streams`] (comparing and making).
+//! Read on in `connect` (the connection and what is known of it), [`headers`] (what an event looks like on the
+//! wire), `publish` (sending and gathering), `outcome` (what an answer means), `streams` (comparing and making).
 
 mod connect;
 pub mod headers;

@@ -1,8 +1,8 @@
 //! MongoDB: the outbox as collections of a replica set, written in the application's own session.
 //!
-//! [`discover`] finds what was committed, [`settle`] writes down what became of it, [`park`] brings back what waits,
-//! [`lanes`] shares the work among relays, [`wake`] wakes them, [`schema`] makes the collections, [`admin`] and [`dead`]
-//! answer people. [`connection`] and [`transaction`] are what they stand on.
+//! `discover` finds what was committed, `settle` writes down what became of it, `park` brings back what waits,
+//! `lanes` shares the work among relays, `wake` wakes them, `schema` makes the collections, `admin` and `dead`
+//! answer people. `connection` and `transaction` are what they stand on.
 
 mod admin;
 mod after_death;

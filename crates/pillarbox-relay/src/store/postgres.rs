@@ -1,8 +1,8 @@
 //! PostgreSQL: discovery by snapshot cursor, HOT settling, leased lanes, a side table for what waits.
 //!
-//! [`discover`] finds what was committed, [`assumptions`] says what that rests on, [`settle`] writes down what became of it, [`park`] brings back what waits,
-//! [`lanes`] shares the work among relays, [`notify`] wakes them, [`schema`] makes the tables, [`enqueue`] the
-//! function for applications, [`admin`] and [`dead`] answer
+//! `discover` finds what was committed, `assumptions` says what that rests on, `settle` writes down what became of it, `park` brings back what waits,
+//! `lanes` shares the work among relays, `notify` wakes them, `schema` makes the tables, `enqueue` the
+//! function for applications, `admin` and `dead` answer
 //! people.
 
 mod admin;

@@ -1,8 +1,8 @@
 //! SQLite: the embedded default. The relay and the application share a file in WAL mode: the application writes in its
 //! own transactions while the relay reads.
 //!
-//! The parts follow an event: [`discover`] finds it, [`settle`] writes down what became of it, [`park`] knows what waits;
-//! [`lanes`] says who may, [`wake`] when to look; [`admin`] and [`dead`] answer people. [`connection`] is what they stand
+//! The parts follow an event: `discover` finds it, `settle` writes down what became of it, `park` knows what waits;
+//! `lanes` says who may, `wake` when to look; `admin` and `dead` answer people. `connection` is what they stand
 //! on.
 
 mod admin;
