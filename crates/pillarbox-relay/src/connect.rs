@@ -100,9 +100,11 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
         return refused(format!("`{scheme}:` is no database. Use {examples}"));
     };
     if options.claim == Claim::Rows && !driver.claims_rows {
+        let able = driver::STORES.iter().filter(|driver| driver.claims_rows);
+        let names: Vec<&str> = able.map(|driver| driver.about.name).collect();
         return refused(format!(
-            "`claim: rows` does not work with {}: leave it out, and relays share the work by lanes, which keeps order",
-            driver.about.name
+            "`claim: rows` works with {} only: leave it out, and relays share the work by lanes, which keeps order",
+            names.join(" and ")
         ));
     }
     match driver.open {
