@@ -12,7 +12,7 @@ use crate::{bench, command, config::Sources, demo};
 /// Delivers the events a database committed.
 ///
 /// An application writes its data and an event in one transaction. After the commit Pillarbox
-/// carries the event to NATS JetStream, Kafka or an HTTP stream: never lost, at least once, in
+/// carries the event to NATS JetStream, Kafka, an HTTP stream or a file: never lost, at least once, in
 /// order per key. What was rolled back is never seen.
 ///
 /// See it work, with nothing installed:
@@ -43,7 +43,7 @@ pub(crate) struct Global {
     /// The database with the outbox: postgres://user@host/database, mongodb://host/database or sqlite:path
     #[arg(long, global = true, value_name = "URL")]
     pub database: Option<String>,
-    /// One sink for everything: nats://host:port, kafka://host:port, http-stream:, stdout: or null:
+    /// One sink for everything: nats://host:4222, kafka://host:9092, http-stream:, file:path, stdout: or null:
     #[arg(long, global = true, value_name = "URL")]
     pub sink: Option<String>,
     /// Print JSON on stdout

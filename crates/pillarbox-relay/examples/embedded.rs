@@ -9,6 +9,7 @@ use sqlx::SqlitePool;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let outbox = Outbox::default();
     let relay = Relay::open("sqlite:embedded.db", "stdout:")?;
     relay.store.admin.migrate().await?;
     let relay = relay.start();
@@ -26,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .event_type("OrderPlaced")
         .aggregate("order", &id)
         .payload(r#"{"total":4200}"#);
-    Outbox::default().enqueue(&mut tx, &event).await?;
+    outbox.enqueue(&mut tx, &event).await?;
     tx.commit().await?;
 
     tokio::signal::ctrl_c().await?;

@@ -183,7 +183,7 @@ impl Engine {
 struct Context {
     store: Arc<dyn Store>,
     routes: Routes,
-    /// Where each sink is in the list of desks.
+    /// The index of each sink among the slots.
     indexes: HashMap<Arc<str>, usize>,
     options: Options,
     progress: Arc<Progress>,
@@ -231,10 +231,12 @@ impl EngineHandle {
 
     /// Waits until the relay has ended.
     pub async fn finished(mut self) -> Result<(), RelayError> {
-        match self.task.take() {
-            Some(task) => joined(task.await),
-            None => Ok(()),
-        }
+        let Some(task) = &mut self.task else {
+            return Ok(());
+        };
+        let ended = task.await;
+        self.task = None;
+        joined(ended)
     }
 }
 

@@ -125,6 +125,8 @@ impl Relay {
         let beside = Beside::default();
         beside.start(&self.store, options, progress.clone());
         let running = tokio::spawn(async move {
+            // Also when the engine panics.
+            let _stopped = beside.stop.clone().drop_guard();
             let ended = engine.finished().await;
             beside.end().await;
             ended
@@ -152,10 +154,13 @@ impl Handle {
 
     /// Waits until the relay has ended, by itself or because it was asked to.
     pub async fn finished(mut self) -> Result<(), RelayError> {
-        match self.running.take() {
-            Some(running) => engine::joined(running.await),
-            None => Ok(()),
-        }
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        // Taken only now: who drops this future drops the handle with it, and so asks the relay to stop.
+        let ended = running.await;
+        self.running = None;
+        engine::joined(ended)
     }
 }
 

@@ -55,13 +55,13 @@ pub struct Delayed {
 pub struct Dead {
     pub seq: Seq,
     pub lane: Lane,
-    /// The key, when it may have events in the side table that its death sets free or keeps there.
+    /// The key, if it can have events in the side table.
     pub key: Option<String>,
     pub after: AfterDeath,
     pub attempts: u32,
     pub reason: DeadReason,
     pub failure: FailedTry,
-    /// Whether it was this try that killed it, and not a look at it beforehand.
+    /// Whether the event was sent. False if a check refused it before.
     pub tried: bool,
 }
 

@@ -84,7 +84,7 @@ pub struct Capabilities {
 /// what the other side has durably; when the answer was lost, the outcome is `Failed` and the error is marked `in_doubt`. The
 /// payload arrives byte for byte; id, types, aggregate, version and headers arrive with it.
 ///
-/// A sink does not retry, does not sleep and does not log payloads. Dropping a `publish` call may deliver any part of it.
+/// A sink does not send an event twice in one call and does not log payloads. It may wait for a lock within its timeout. Dropping a `publish` call may deliver any part of it.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;

@@ -126,7 +126,7 @@ pub struct DueEvent {
     pub delayed: bool,
 }
 
-/// Events in the side table of one key keep that key's later ones waiting.
+/// What a settlement changed in the side table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// Keys (with their lane) that this settlement touched and that have nothing failing or held left.
@@ -159,8 +159,8 @@ pub struct Capabilities {
 /// event of a key leaves, `settle` says that the key is free; while some remain, the first of them is due at once.
 ///
 /// **Deaths.** A dead event leaves the side table, and its key goes on. Where its route blocks, it stays there as long as
-/// its letter is open: events of its key before it go out, none behind it does, and the key is not free. Where the latest
-/// is enough, those in the side table behind it with its topic are dead too, all but the newest, with letters that are
+/// its letter is open: events of its key before it go out, none behind it does, and the key is not free. With `latest`,
+/// only the newest event of that topic behind the dead one stays. The older ones become dead letters that are already
 /// discarded.
 ///
 /// **Lanes** are leased by the database's clock. No two relays hold a lane at once; an expired lane can be taken; taking

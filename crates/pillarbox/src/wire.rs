@@ -1,6 +1,6 @@
 //! The names of headers on the wire: the relay writes them, consumers read them.
 //!
-//! Names don't differ by their case. `docs/CONSUME.md` describes the envelopes they belong to.
+//! Names don't differ by their case. `docs/CONFIGURATION.md` describes the envelopes they belong to.
 
 /// All headers that carry an event's fields begin with this. A producer's own header that does gets another name.
 pub const PREFIX: &str = "Pillarbox-";

@@ -331,3 +331,19 @@ fn what_is_shown_in_force_can_be_read_back() {
     let (shown, _) = in_force(&loaded.config).unwrap();
     assert_eq!(settings_of(&shown).unwrap().engine.batch_events_max, 100);
 }
+
+/// Texts that are written by hand name every sink and database there is.
+#[test]
+fn help_and_schema_name_every_driver() {
+    use clap::CommandFactory;
+    use pillarbox_relay::driver;
+
+    let help = crate::cli::Cli::command().render_long_help().to_string();
+    let schema = serde_json::to_string(&schemars::schema_for!(schema::Config)).unwrap();
+    let sinks = driver::SINKS.iter().map(|driver| &driver.about);
+    for about in sinks.chain(driver::STORES.iter().map(|driver| &driver.about)) {
+        let address = format!("{}:", about.schemes[0]);
+        assert!(help.contains(&address), "--help does not name {address}");
+        assert!(schema.contains(&address), "no key's text names {address}");
+    }
+}

@@ -2,12 +2,13 @@
 
 use url::{Position, Url};
 
-/// An address as it may be shown: without its password. An address of no driver is cleaned as a URL is.
+/// An address as it may be shown: without its password. An address of no driver is cleaned as a URL is, and its user is
+/// taken for a token.
 pub fn redacted(url: &str) -> String {
     let about = super::sink(url).map(|driver| &driver.about);
     match about.or_else(|| super::store(url).map(|driver| &driver.about)) {
         Some(about) => (about.redact)(url),
-        None => redact_one(url),
+        None => redact_server(url, true),
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn live(
             .collect(),
         destinations: Destinations::default(),
         rng: StdRng::seed_from_u64(options.seed),
-        reported: Vec::new(),
+        reported: (Vec::new(), tokio::time::Instant::now()),
     };
     let mut leases = LaneLeases::new(context.store.clone(), relay, options.name.clone(), options.lease);
     let mut patience = Patience::default();

@@ -192,7 +192,11 @@ impl Progress {
         let paused = paused.map(|(what, outage)| trouble(TroubleKind::Destination, what, outage));
         let stalled = report.stalled.into_iter();
         let stalled = stalled.map(|outage| trouble(TroubleKind::Stall, relay.to_owned(), outage));
-        stalled.chain(sinks).chain(paused).take(TROUBLES_MAX).collect()
+        let mut troubles: Vec<Trouble> = stalled.chain(sinks).chain(paused).collect();
+        // The oldest stay, so that a new one does not push one out that people were told of.
+        troubles.sort_by_key(|trouble| trouble.since);
+        troubles.truncate(TROUBLES_MAX);
+        troubles
     }
 
     pub(super) fn read(&self, events: usize) {

@@ -1,4 +1,4 @@
-//! The sinks as the engine sees them: whether they may be given events, and what their answers mean.
+//! The sinks as the engine sees them: whether they may be given events. Applies the verdicts on their answers.
 
 use std::{sync::Arc, time::Duration};
 

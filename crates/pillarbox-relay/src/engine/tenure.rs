@@ -101,8 +101,8 @@ pub(super) struct Outliving {
     pub(super) slots: Vec<SinkSlot>,
     pub(super) destinations: Destinations,
     pub(super) rng: StdRng,
-    /// What the store was told last of this relay's troubles.
-    pub(super) reported: Vec<Trouble>,
+    /// What the store was told last of this relay's troubles, and when.
+    pub(super) reported: (Vec<Trouble>, Instant),
 }
 
 pub(super) struct Tenure<'a> {
@@ -111,7 +111,7 @@ pub(super) struct Tenure<'a> {
     slots: &'a mut [SinkSlot],
     destinations: &'a mut Destinations,
     rng: &'a mut StdRng,
-    reported: &'a mut Vec<Trouble>,
+    reported: &'a mut (Vec<Trouble>, Instant),
     /// The lanes as they were at the start: what is fenced.
     held: Arc<[HeldLane]>,
     window: Window,
@@ -132,7 +132,7 @@ pub(super) struct Tenure<'a> {
     report: Timer,
     /// Settling and asking for due events take turns, so that an answer about the side table is never older than what
     /// was written to it.
-    ledger_busy: bool,
+    side_table_busy: bool,
     due_at: Instant,
     /// Where the next look at the due events goes on; `None`: at the first.
     due_after: Option<DuePlace>,
@@ -190,7 +190,7 @@ impl<'a> Tenure<'a> {
             trying: HashSet::new(),
             sweep: Timer::new(context.options.sweep_interval),
             report: Timer::new(REPORT_INTERVAL),
-            ledger_busy: false,
+            side_table_busy: false,
             due_at: now,
             due_after: None,
             due_round: now,
@@ -281,7 +281,7 @@ impl<'a> Tenure<'a> {
     fn ended(&mut self) -> Option<End> {
         let (end, since) = self.ending.as_ref()?;
         let quiet = self.in_flight.iter().all(|sink| sink.publishing() == 0)
-            && !self.ledger_busy
+            && !self.side_table_busy
             && self.postponed.is_none()
             && self.window.unsettled() == 0;
         let at_once = matches!(end, End::Fatal(_) | End::Stalled(_))

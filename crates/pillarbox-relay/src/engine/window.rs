@@ -2,8 +2,9 @@
 //! down. Pure: no I/O, no clock, no randomness, so that a property test can drive it.
 //!
 //! Of one key at most one event (at an ordered sink: one batch's) is in flight. A key with a failing event is *blocked*: its
-//! later events are held, that is, written into the side table, until the store says that the key is free. So is one whose
-//! dead event's route wants more than going on: the store decides which of those behind it goes next, and when.
+//! later events are held, that is, written into the side table, until the store says that the key is free. A key is
+//! also blocked when one of its events died and the route says `after_death: block` or `latest`. The store then decides
+//! which event is next.
 
 mod aside;
 mod entry;
@@ -151,8 +152,8 @@ impl Window {
     pub(super) fn admit_parked(&mut self, mut entry: Entry, delayed: bool) {
         debug_assert!(entry.is_parked());
         entry.delayed = delayed;
-        // The key has events that wait to be written down, perhaps as a failure that this answer does not know of: to
-        // go on behind them would be to overtake them. The store is asked again after the writing.
+        // Events of this key are still being written to the side table, so this answer may be out of date. Sending now
+        // could overtake them. The store is asked again after the write.
         let stale = self.joining.contains_key(&entry.key)
             || self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
         // The store keeps it, and returns it again.
@@ -324,7 +325,7 @@ impl Window {
 
     /// The key is free: what was to be held behind it goes on instead, still in order, as all before it is settled.
     fn unblock(&mut self, key: KeyId) {
-        // It failed again while the settlement was on its target: that is not written yet, so it stays blocked.
+        // It failed again while the settlement was being written. That failure is not written yet: the key stays blocked.
         let settlement = &self.settling.settlement;
         let failed = settlement.failed.iter().map(|failed| &failed.parked);
         let failed = failed.map(|parked| (parked.lane, key_hash(&parked.key)));

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{AboutTrouble, Kind, Message, Notices, Telling, Told, ToldState, deliver::Line};
-use crate::store::{StoreError, Trouble};
+use crate::store::{StoreError, Trouble, TroubleKind};
 
 /// Sets these apart from the fingerprints of dead letters.
 const PREFIX: &str = "trouble-";
@@ -174,7 +174,16 @@ impl TroubleWatch {
     /// `None`: nobody was told of it.
     fn recovered(&self, now: Timestamp, before: Option<&Told>) -> Option<Telling> {
         let before = before?;
-        let mut about = AboutTrouble::deserialize(&before.about).ok()?;
+        let unknown = || {
+            let trouble = Trouble {
+                kind: TroubleKind::Destination,
+                what: "unknown".into(),
+                why: "unknown".into(),
+                since: before.told_at,
+            };
+            AboutTrouble::new(&before.fingerprint, &trouble, 0, &self.outbox, &self.relay)
+        };
+        let mut about = AboutTrouble::deserialize(&before.about).unwrap_or_else(|_| unknown());
         about.relays = 0;
         about.relay.clone_from(&self.relay);
         let over = (Kind::TroubleRecovered, ToldState::Recovered);

@@ -55,8 +55,12 @@ impl Sink for FileSink {
     }
 
     async fn check(&self) -> Result<(), SinkError> {
-        self.with_writer(|writer, timeout| writer.append(&[], timeout))
-            .await
+        let checked = self.with_writer(|writer, timeout| writer.check(timeout)).await;
+        checked.map_err(|error| match error.kind {
+            SinkErrorKind::Misconfigured => error,
+            // Whatever keeps it from being written now may pass.
+            _ => SinkError::new(SinkErrorKind::Unreachable, error.message),
+        })
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {

@@ -75,8 +75,7 @@ impl NatsSink {
         Ok(made)
     }
 
-    /// The one in use. A client whose own task has ended, as after an answer it could not bear, never comes back: such
-    /// a one is replaced.
+    /// The one in use. If the client's task has ended, for example after an unreadable answer, a new client replaces it.
     fn kept(&self) -> Option<Arc<Connection>> {
         let connection = self.connection.read().unwrap_or_else(PoisonError::into_inner);
         connection.clone().filter(|connection| !connection.is_over())

@@ -8,6 +8,7 @@ use pillarbox_relay::{
     engine::SinkState,
     engine::{Engine, EngineHandle, Options},
     route::Routes,
+    store::Admin,
 };
 use pillarbox_testkit::memory::{MemoryStore, Status};
 use rand::{SeedableRng, rngs::StdRng};
@@ -108,4 +109,24 @@ async fn a_delayed_event_comes_at_its_time_and_holds_nothing_up() {
         began.elapsed()
     );
     relay.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_whose_end_nobody_waits_for_any_more_stops() {
+    let store = MemoryStore::default();
+    let relay = start(&store, &Broker::new(&mut StdRng::seed_from_u64(1)));
+    let alive = async || store.status().await.unwrap().relays.len();
+    while alive().await == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(1), relay.finished()).await;
+    assert!(ended.is_err(), "it goes on by itself");
+    // The handle went with the future that was dropped.
+    for _ in 0..100 {
+        if alive().await == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it still runs");
 }

@@ -209,7 +209,7 @@ impl Tenure<'_> {
     }
 
     pub(super) fn start_sweep(&mut self) {
-        // What was left to the store is no news, and what is claimed by looking is none either.
+        // No sweep while events are set aside, or when reading locks the events.
         let claims = self.context.store.capabilities().claims;
         if !claims && self.window.is_whole() && self.sweep.start() {
             let mut lanes = self.held.to_vec();

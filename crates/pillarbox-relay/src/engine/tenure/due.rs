@@ -29,7 +29,7 @@ impl Tenure<'_> {
     pub(super) fn can_take_due(&self) -> bool {
         let (events, bytes) = self.window.load();
         let options = &self.context.options;
-        !self.ledger_busy && events < options.window_events_max && bytes < options.window_bytes_max
+        !self.side_table_busy && events < options.window_events_max && bytes < options.window_bytes_max
     }
 
     pub(super) fn start_due(&mut self) {
@@ -37,7 +37,7 @@ impl Tenure<'_> {
         if self.due_at > now || !self.can_take_due() {
             return;
         }
-        self.ledger_busy = true;
+        self.side_table_busy = true;
         if self.due_after.is_none() {
             self.due_round = now;
         }
@@ -71,8 +71,8 @@ impl Tenure<'_> {
         let mut admitted = 0;
         for due in due.events {
             let key = (due.event.lane, due.event.event.key().to_owned());
-            // Behind one of its key that waits: the store brings it again, when that one has gone. And what is in the
-            // window already passed the checks as they were then.
+            // An earlier event of this key waits, so the store will return this one again later. And an event that is in
+            // the window passed the checks as they were then.
             let held = |(held, seq): &(_, Seq)| *held == key && *seq < due.event.seq;
             let behind = !due.delayed && (waiting.as_ref() == Some(&key) || holding.iter().any(held));
             if behind || self.window.has_parked(due.event.seq) {
@@ -83,7 +83,7 @@ impl Tenure<'_> {
             if due.event.seq > self.reached
                 || target
                     .as_ref()
-                    .is_some_and(|target| self.has_scout(target.destination))
+                    .is_some_and(|target| self.has_trial(target.destination))
             {
                 if !due.delayed {
                     waiting = Some(key);
@@ -126,7 +126,7 @@ impl Tenure<'_> {
     }
 
     /// A paused destination with an event here to try it with. Its other events stay in the side table.
-    pub(super) fn has_scout(&self, destination: DestinationId) -> bool {
+    pub(super) fn has_trial(&self, destination: DestinationId) -> bool {
         self.waits_for_trial(destination)
             && (self.window.has_ready(destination) || self.trying.contains(&destination))
     }
@@ -154,7 +154,7 @@ impl Tenure<'_> {
     }
 
     pub(super) fn apply_due(&mut self, result: Result<Examined<Due>, StoreError>) {
-        self.ledger_busy = false;
+        self.side_table_busy = false;
         match result {
             Ok(due) if self.ending.is_none() => self.admit_due(due),
             Ok(_) => {}

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         RelayError,
-        destinations::DestinationId,
+        destinations::{Destination, DestinationId},
         publish::{self, Judging},
         watch::Job,
         window::{Entry, Resolution},
@@ -20,6 +20,8 @@ use crate::sink::{Outcome, SinkError};
 /// What waits for a destination that has been paused for this long goes into the side table, so that it pins neither the
 /// window nor the low mark.
 const PARK_AFTER: Duration = Duration::from_secs(5);
+/// A paused destination whose trial is overdue by this has no events here: those in the side table come due every second.
+const TRIAL_OVERDUE: Duration = Duration::from_secs(30);
 /// A destination that answered within this time counts as one that works.
 const WORKED_LATELY: Duration = Duration::from_secs(60);
 /// Parked events are due again after this. They are passed over for as long as their destination is paused.
@@ -130,12 +132,39 @@ impl Tenure<'_> {
                 progress.delivered(resolved.iter().filter(delivered).count());
                 self.window.complete(resolved);
             }
-            Err(error) => self.unless_misconfigured(slot, Err(error)),
+            Err(error) => self.end_if_misconfigured(slot, Err(error)),
         }
         // What waits in the side table for a destination that is up again can go out now.
         if self.destinations.paused().count() < paused_before {
             self.due_at = Instant::now();
             self.due_after = None;
+        }
+    }
+
+    /// A destination whose last events went elsewhere (another relay has its lanes now, somebody discarded them) has nothing
+    /// to be tried with. It must not be reported as paused for ever: its next event tells how it is.
+    pub(super) fn forget_pauses_without_events(&mut self) {
+        let now = Instant::now();
+        let idle = |(number, paused): &(DestinationId, &Destination)| {
+            let overdue = paused
+                .health
+                .next_trial()
+                .is_some_and(|at| now > at + TRIAL_OVERDUE);
+            overdue
+                && !self.slots[paused.sink].health.is_down()
+                && !self.trying.contains(number)
+                && !self.window.has_ready(*number)
+        };
+        let idle: Vec<DestinationId> = self
+            .destinations
+            .paused()
+            .filter(idle)
+            .map(|(number, _)| number)
+            .collect();
+        for number in idle {
+            let destination = self.destinations.get_mut(number);
+            destination.health.answered(now);
+            self.context.progress.destination_is(&destination.label, None);
         }
     }
 
@@ -177,7 +206,7 @@ impl Tenure<'_> {
     pub(super) fn apply_check(&mut self, slot: usize, result: Result<(), SinkError>) {
         self.in_flight[slot].check = false;
         let checked = self.slots[slot].checked(result, &self.context.progress);
-        self.unless_misconfigured(slot, checked);
+        self.end_if_misconfigured(slot, checked);
     }
 
     pub(super) fn next_checks(&self) -> impl Iterator<Item = Instant> {
@@ -187,7 +216,7 @@ impl Tenure<'_> {
             .filter_map(|(slot, _)| slot.health.next_check())
     }
 
-    pub(super) fn unless_misconfigured(&mut self, slot: usize, result: Result<(), SinkError>) {
+    pub(super) fn end_if_misconfigured(&mut self, slot: usize, result: Result<(), SinkError>) {
         if let Err(error) = result {
             let sink = self.slots[slot].name.to_string();
             self.end(End::Fatal(RelayError::Sink { sink, error }));

@@ -15,6 +15,7 @@ impl Tenure<'_> {
         if self.ending.is_none() {
             self.close_what_is_away();
             self.park_what_is_paused();
+            self.forget_pauses_without_events();
             self.start_publishing();
             self.start_checks();
             self.ask_for_more();

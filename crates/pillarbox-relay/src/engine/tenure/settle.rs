@@ -20,7 +20,7 @@ const STORE_RETRY_MAX: Duration = Duration::from_secs(2);
 
 impl Tenure<'_> {
     pub(super) fn start_settling(&mut self) {
-        if self.ledger_busy {
+        if self.side_table_busy {
             return;
         }
         let settling = match self.postponed.take() {
@@ -45,7 +45,7 @@ impl Tenure<'_> {
             }
         };
         self.unsettled_since = None;
-        self.ledger_busy = true;
+        self.side_table_busy = true;
         let (store, held) = (self.context.store.clone(), self.held.clone());
         self.spawn(Job::Settle, async move {
             let result = store.settle(&held, &settling.settlement).await;
@@ -54,7 +54,7 @@ impl Tenure<'_> {
     }
 
     pub(super) fn apply_settled(&mut self, settling: Settling, result: Result<Settled, StoreError>) {
-        self.ledger_busy = false;
+        self.side_table_busy = false;
         match result {
             Ok(settled) => {
                 self.retry_in = STORE_RETRY;
@@ -82,7 +82,7 @@ impl Tenure<'_> {
 
     /// When the next settlement can start without another result.
     pub(super) fn next_settling(&self) -> Option<Instant> {
-        match (&self.postponed, self.ledger_busy) {
+        match (&self.postponed, self.side_table_busy) {
             (_, true) => None,
             (Some((_, at)), false) => Some(*at),
             (None, false) => self.unsettled_since.map(|since| since + SETTLE_LINGER),

@@ -1,5 +1,7 @@
 //! Beside the events: the heartbeat that keeps the lanes, and the report of what keeps this relay from delivering.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{
@@ -10,6 +12,9 @@ use super::{
     Done, End, Tenure,
 };
 use crate::store::{StoreError, Trouble};
+
+/// What lasts is reported again after this time: the relay's row, and what it reported, may have been lost with its lease.
+const REPORT_AGAIN: Duration = Duration::from_secs(5);
 
 impl Tenure<'_> {
     pub(super) fn apply_beat(&mut self, result: Result<Beat, StoreError>) {
@@ -42,7 +47,9 @@ impl Tenure<'_> {
             return;
         }
         let troubles = self.context.progress.troubles(&self.context.options.name);
-        if troubles == *self.reported {
+        let (reported, at) = &*self.reported;
+        let fresh = troubles.is_empty() || at.elapsed() < REPORT_AGAIN;
+        if troubles == *reported && fresh {
             self.report.done(self.report.every);
         } else {
             let (store, relay) = (self.context.store.clone(), self.leases.relay());
@@ -56,7 +63,7 @@ impl Tenure<'_> {
     pub(super) fn apply_reported(&mut self, troubles: Vec<Trouble>, result: Result<(), StoreError>) {
         self.report.done(self.report.every);
         if result.is_ok() {
-            *self.reported = troubles;
+            *self.reported = (troubles, Instant::now());
         }
     }
 }

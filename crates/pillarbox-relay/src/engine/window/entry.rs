@@ -66,7 +66,7 @@ pub(super) struct Receipt {
     pub(super) seq: Seq,
     pub(super) key: KeyId,
     pub(super) bytes: usize,
-    /// It goes into the side table, or stays in its key's way there.
+    /// Whether the event will be in the side table and block its key.
     pub(super) joins: bool,
 }
 

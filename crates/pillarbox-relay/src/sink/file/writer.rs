@@ -6,7 +6,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -17,117 +17,151 @@ use crate::sink::{SinkError, SinkErrorKind};
 /// How often to try for a lock that another process has.
 const LOCK_EVERY: Duration = Duration::from_millis(5);
 
+/// Six digits: other endings of a name are somebody else's.
+const NUMBER_MAX: u64 = 999_999;
+
 pub(super) struct Writer {
     address: Address,
+    /// Where the file really is: rotation must not rename a link to it.
+    path: PathBuf,
     file: Option<File>,
-}
-
-/// Why nothing was appended; `in_doubt`: some of it may be there.
-struct Problem {
-    error: io::Error,
-    in_doubt: bool,
-}
-
-impl From<io::Error> for Problem {
-    fn from(error: io::Error) -> Self {
-        let in_doubt = false;
-        Self { error, in_doubt }
-    }
 }
 
 impl Writer {
     pub(super) fn new(address: Address) -> Self {
-        Self { address, file: None }
+        Self {
+            path: address.path.clone(),
+            address,
+            file: None,
+        }
     }
 
     /// Appends whole lines and syncs them to the disk. Nothing is waited for beyond `timeout` but the disk.
     pub(super) fn append(&mut self, lines: &[u8], timeout: Duration) -> Result<(), SinkError> {
         let deadline = Instant::now() + timeout;
         let done = self.try_append(lines, deadline);
-        done.map_err(|Problem { error, in_doubt }| {
+        if done.is_err() {
             // Opened anew: the next try finds out what is there.
             self.file = None;
-            let told = told(&self.address.path, &error);
-            if in_doubt { told.in_doubt() } else { told }
-        })
+        }
+        done
     }
 
-    fn try_append(&mut self, lines: &[u8], deadline: Instant) -> Result<(), Problem> {
+    /// Whether it could be written now. Changes nothing in a file that is there.
+    pub(super) fn check(&mut self, timeout: Duration) -> Result<(), SinkError> {
+        let file = self.locked(Instant::now() + timeout)?;
+        let _ = file.unlock();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn try_append(&mut self, lines: &[u8], deadline: Instant) -> Result<(), SinkError> {
         let mut file = self.locked(deadline)?;
-        let mut length = without_torn_line(&mut file)?;
-        if length >= self.address.rotate_bytes && !lines.is_empty() {
-            self.put_aside()?;
+        let mut length = self.told(without_torn_line(&mut file))?;
+        if length >= self.address.rotate_bytes {
+            self.told(self.put_aside())?;
             // Its lock ends with it; the new file has one of its own.
             drop(file);
             file = self.locked(deadline)?;
-            length = without_torn_line(&mut file)?;
+            length = self.told(without_torn_line(&mut file))?;
         }
         let written = file.write_all(lines).and_then(|()| file.sync_data());
         if let Err(error) = written {
             // A batch that is not whole goes: its events come again.
-            let in_doubt = file.set_len(length).and_then(|()| file.sync_data()).is_err();
+            let removed = file.set_len(length).and_then(|()| file.sync_data()).is_ok();
             let _ = file.unlock();
-            return Err(Problem { error, in_doubt });
+            let error = refused(&self.path, &error, SinkErrorKind::Unavailable);
+            return Err(if removed { error } else { error.in_doubt() });
         }
-        file.unlock()?;
+        // It ends with the file at the latest.
+        let _ = file.unlock();
         self.file = Some(file);
         Ok(())
     }
 
     /// The file that has the name now, open and locked.
-    fn locked(&mut self, deadline: Instant) -> Result<File, Problem> {
+    fn locked(&mut self, deadline: Instant) -> Result<File, SinkError> {
         loop {
             let file = match self.file.take() {
                 Some(file) => file,
-                None => open(&self.address.path)?,
+                None => {
+                    self.path = fs::canonicalize(&self.address.path).unwrap_or(self.address.path.clone());
+                    let file = self.told(open(&self.path))?;
+                    self.refuse_strange(&file)?;
+                    file
+                }
             };
+            let in_time = Instant::now() < deadline;
             match file.try_lock() {
-                Ok(()) if is_at(&file, &self.address.path)? => return Ok(file),
+                Ok(()) if self.told(is_at(&file, &self.path))? => return Ok(file),
                 // Another process put it aside.
-                Ok(()) => continue,
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                Ok(()) if in_time => {}
+                Err(TryLockError::WouldBlock) if in_time => {
                     self.file = Some(file);
                     std::thread::sleep(LOCK_EVERY);
                 }
-                Err(TryLockError::WouldBlock) => {
-                    let error = io::Error::new(ErrorKind::TimedOut, "another process has it locked");
-                    return Err(error.into());
+                Ok(()) | Err(TryLockError::WouldBlock) => {
+                    let error = io::Error::new(ErrorKind::TimedOut, "another process has it");
+                    return self.told(Err(error));
                 }
-                Err(TryLockError::Error(error)) => return Err(error.into()),
+                Err(TryLockError::Error(error)) => return self.told(Err(error)),
             }
         }
+    }
+
+    /// A slip in the address must not spoil somebody's file.
+    fn refuse_strange(&self, file: &File) -> Result<(), SinkError> {
+        let mut first = [0];
+        let read = self.told((&*file).take(1).read(&mut first))?;
+        if read == 0 || first == *b"{" || !self.told(file.metadata())?.is_file() {
+            return Ok(());
+        }
+        let path = self.path.display();
+        let message = format!("{path} is there and does not hold lines of JSON: name another file");
+        Err(SinkError::new(SinkErrorKind::Misconfigured, message))
     }
 
     /// Gives the full file its number, and drops the oldest beyond `keep`.
     fn put_aside(&self) -> io::Result<()> {
-        let mut aside = put_aside(&self.address.path)?;
+        let mut aside = put_aside(&self.path)?;
         let next = aside.last().map_or(1, |(number, _)| number + 1);
-        let to = numbered(&self.address.path, next);
-        fs::rename(&self.address.path, &to)?;
+        if next > NUMBER_MAX {
+            return Err(io::Error::other("the numbers of the files before it are used up"));
+        }
+        let to = numbered(&self.path, next);
+        fs::rename(&self.path, &to)?;
         aside.push((next, to));
-        sync_folder(&self.address.path)?;
-        if let Some(keep) = self.address.keep {
-            let excess = aside.len().saturating_sub(keep);
-            for (_, old) in &aside[..excess] {
-                fs::remove_file(old)?;
+        sync_folder(&self.path)?;
+        let excess = aside
+            .len()
+            .saturating_sub(self.address.keep.unwrap_or(usize::MAX));
+        for (_, old) in &aside[..excess] {
+            match fs::remove_file(old) {
+                // Another process removed it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!(file = %old.display(), %error, "an old file can't be removed"),
+                Ok(()) => {}
             }
         }
         Ok(())
     }
+
+    fn told<T>(&self, done: io::Result<T>) -> Result<T, SinkError> {
+        done.map_err(|error| refused(&self.path, &error, SinkErrorKind::Unreachable))
+    }
 }
 
-/// Makes it where it is not, for its owner and group to read.
+/// Makes it where it is not, for its owner and group to read: events may be nobody else's business.
 fn open(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.read(true).append(true);
-    match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let file = options.create(true).open(path)?;
-            sync_folder(path)?;
-            Ok(file)
-        }
-        opened => opened,
-    }
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)?;
+    // Whoever made it: only a synced name outlives a crash.
+    sync_folder(path)?;
+    Ok(file)
 }
 
 /// Whether the name still leads to this file.
@@ -160,9 +194,7 @@ fn without_torn_line(file: &mut File) -> io::Result<u64> {
         }
         end = start;
     }
-    if end < length {
-        file.set_len(end)?;
-    }
+    file.set_len(end)?;
     Ok(end)
 }
 
@@ -173,20 +205,16 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// The files put aside so far, by their numbers.
+/// The files put aside so far, by their numbers. Other names beside them are left alone.
 fn put_aside(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
-        + ".";
     let mut found = Vec::new();
     for entry in fs::read_dir(folder(path))? {
-        let entry = entry?;
-        let entry_name = entry.file_name().to_string_lossy().into_owned();
-        let number = entry_name.strip_prefix(&name).and_then(|end| end.parse().ok());
-        found.extend(number.map(|number| (number, entry.path())));
+        let entry = entry?.path();
+        let name = entry.to_string_lossy().into_owned();
+        let number = name.rsplit_once('.').and_then(|(_, end)| end.parse().ok());
+        let ours =
+            |number: &u64| *number <= NUMBER_MAX && numbered(path, *number).file_name() == entry.file_name();
+        found.extend(number.filter(ours).map(|number| (number, entry.clone())));
     }
     found.sort();
     Ok(found)
@@ -211,11 +239,12 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
-fn told(path: &Path, error: &io::Error) -> SinkError {
+/// `otherwise`: the kind of an error that tells nothing more.
+fn refused(path: &Path, error: &io::Error, otherwise: SinkErrorKind) -> SinkError {
     let kind = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => SinkErrorKind::Full,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => SinkErrorKind::NotGranted,
-        _ => SinkErrorKind::Unreachable,
+        _ => otherwise,
     };
     SinkError::new(kind, format!("can't write {}: {error}", path.display()))
 }

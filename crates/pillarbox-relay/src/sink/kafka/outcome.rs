@@ -53,7 +53,7 @@ pub(super) fn refusal(code: Code, topic: &str, bytes: usize) -> Refusal {
     }
 }
 
-/// What is nobody's fault but the way's: between us and the brokers, or among them.
+/// Faults of the network or the brokers, not of an event.
 fn no_answer(code: Code, says: &str) -> SinkError {
     match code {
         Code::NotEnoughReplicas

@@ -1,4 +1,4 @@
-//! What an answer of JetStream means.
+//! Turns an answer of JetStream into an outcome and the kind of its error.
 
 use async_nats::{Message, StatusCode, jetstream::ErrorCode};
 use serde::Deserialize;

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
 
-/// What a batch waits for. An index is answered by the server, or failed on our side; the first word counts.
+/// What a batch waits for. An index is answered by the server, or failed on our side; the first answer counts.
 pub(super) struct Inflight {
     answers: Mutex<Vec<Option<Result<Reply, SinkError>>>>,
     missing: AtomicUsize,

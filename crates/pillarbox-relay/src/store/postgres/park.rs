@@ -29,7 +29,7 @@ impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
             due: statement(tables, include_str!("sql/park/due.sql")),
-            blocked: statement(tables, include_str!("sql/park/blocked.sql")),
+            blocked: statement(tables, include_str!("sql/park/blocked_keys.sql")),
         }
     }
 

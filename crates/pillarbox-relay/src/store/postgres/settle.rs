@@ -52,7 +52,7 @@ impl Statements {
             held: statement(tables, include_str!("sql/settle/held.sql")),
             delayed: statement(tables, include_str!("sql/settle/delayed.sql")),
             dead: statement(tables, include_str!("sql/settle/dead.sql")),
-            blocked: statement(tables, include_str!("sql/settle/blocked.sql")),
+            blocked: statement(tables, include_str!("sql/settle/keep_dead.sql")),
             superseded: statement(tables, include_str!("sql/settle/superseded.sql")),
             next: statement(tables, include_str!("sql/settle/next.sql")),
         }
@@ -171,7 +171,7 @@ impl Statements {
             let tried: Vec<bool> = settlement.dead.iter().map(|d| d.tried).collect();
             let fingerprints: Vec<String> = settlement.dead.iter().map(Dead::fingerprint).collect();
             let arguments = arguments!(seqs, attempts, reasons, failures, tried, fingerprints)?;
-            // An event that can't be read dies without a key: the side table knows it.
+            // The settlement has no key for an unreadable event. The statement returns it from the side table.
             for row in connection.rows_in(tx, &self.dead, arguments).await? {
                 let read = || Ok((row.try_get(0)?, row.try_get(1)?));
                 touched.insert(read().map_err(|e| connection.explain(e))?);
@@ -181,7 +181,7 @@ impl Statements {
         Ok(touched)
     }
 
-    /// What the routes of the dead want of those behind them.
+    /// Applies `after_death` to the events behind dead ones.
     async fn after_deaths(
         &self,
         connection: &Connection,

@@ -22,7 +22,8 @@ impl Batch<'_> {
             dead.map(|dead| json!(dead.seq)).collect()
         };
         let sql = &self.at.statements;
-        self.plain(&sql.settle_blocked, &with(AfterDeath::Block)).await?;
+        self.plain(&sql.settle_keep_dead, &with(AfterDeath::Block))
+            .await?;
         let latest = with(AfterDeath::Latest);
         match dead.first() {
             Some(first) if !latest.is_empty() => self.supersede(&latest, &first.failure).await,

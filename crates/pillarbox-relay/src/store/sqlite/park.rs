@@ -85,7 +85,7 @@ pub(super) async fn blocked_keys(
     at: &Connections,
     held: &[HeldLane],
 ) -> Result<Vec<(Lane, u64)>, StoreError> {
-    let keys: Vec<(Lane, String)> = sqlx::query_as(at.statements.park_blocked.clone())
+    let keys: Vec<(Lane, String)> = sqlx::query_as(at.statements.park_blocked_keys.clone())
         .bind(lanes_json(held))
         .fetch_all(at.reader())
         .await

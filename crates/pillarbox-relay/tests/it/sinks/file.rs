@@ -229,3 +229,41 @@ async fn a_process_that_keeps_the_lock_is_not_waited_for_longer_than_the_timeout
     assert_eq!(publish(&*sink, 1..2).await, [Outcome::Delivered]);
     assert_eq!(place.payloads("events.ndjson"), numbers(0..2));
 }
+
+#[tokio::test]
+async fn a_file_of_somebody_elses_is_refused_and_not_touched() {
+    let place = Place::new();
+    let path = place.path("events.ndjson");
+    fs::write(&path, "-----BEGIN KEY-----").unwrap();
+    let error = place.sink("").check().await.unwrap_err();
+    assert_eq!(error.kind, SinkErrorKind::Misconfigured, "{error}");
+    let (kind, message) = failed(&publish(&*place.sink(""), 0..1).await);
+    assert_eq!(kind, SinkErrorKind::Misconfigured, "{message}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "-----BEGIN KEY-----");
+}
+
+#[tokio::test]
+async fn a_link_stays_and_other_names_are_left_alone() {
+    let place = Place::new();
+    fs::create_dir(place.path("large")).unwrap();
+    std::os::unix::fs::symlink(place.path("large/real"), place.path("events.ndjson")).unwrap();
+    fs::write(place.path("large/real"), "").unwrap();
+    let foreign = ["large/real.1", "large/real.20240101", "large/real.gz"].map(|name| place.path(name));
+    foreign.iter().for_each(|path| fs::write(path, "x").unwrap());
+    let sink = place.sink("?rotate_bytes=1024&keep=1");
+    for n in 0..30 {
+        assert_eq!(publish(&*sink, n..n + 1).await, [Outcome::Delivered]);
+    }
+    assert!(
+        fs::symlink_metadata(place.path("events.ndjson"))
+            .unwrap()
+            .is_symlink()
+    );
+    assert!(foreign.iter().all(|path| path.exists()));
+    let numbered = fs::read_dir(place.path("large")).unwrap();
+    assert_eq!(
+        numbered.count(),
+        5,
+        "the file, one put aside, and three of somebody else's"
+    );
+}
