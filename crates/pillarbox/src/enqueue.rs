@@ -69,6 +69,10 @@ pub enum Enqueued {
 impl Outbox {
     /// An outbox in tables of these names.
     pub fn new(tables: Tables, limits: Limits) -> Self {
+        #[allow(
+            clippy::needless_update,
+            reason = "without a database there is no other field"
+        )]
         let shared = Shared {
             tables,
             ..Shared::default()
