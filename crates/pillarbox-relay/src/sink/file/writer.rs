@@ -112,7 +112,7 @@ impl Writer {
     /// A slip in the address must not spoil somebody's file.
     fn refuse_strange(&self, file: &File) -> Result<(), SinkError> {
         let mut first = [0];
-        let read = self.told((&*file).take(1).read(&mut first))?;
+        let read = self.told(file.take(1).read(&mut first))?;
         if read == 0 || first == *b"{" || !self.told(file.metadata())?.is_file() {
             return Ok(());
         }
