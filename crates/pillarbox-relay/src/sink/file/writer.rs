@@ -85,8 +85,18 @@ impl Writer {
             let file = match self.file.take() {
                 Some(file) => file,
                 None => {
-                    self.path = fs::canonicalize(&self.address.path).unwrap_or(self.address.path.clone());
                     let file = self.told(open(&self.path))?;
+                    // Now that it is there: a link may have led to nothing.
+                    match fs::canonicalize(&self.path) {
+                        Ok(real) => self.path = real,
+                        // Another process put it aside in this moment.
+                        Err(error) if error.kind() == ErrorKind::NotFound && Instant::now() < deadline => {
+                            continue;
+                        }
+                        Err(error) => return self.told(Err(error)),
+                    }
+                    // Whoever made it: only a synced name outlives a crash.
+                    self.told(sync_folder(&self.path))?;
                     self.refuse_strange(&file)?;
                     file
                 }
@@ -153,15 +163,12 @@ impl Writer {
 
 /// Makes it where it is not, for its owner and group to read: events may be nobody else's business.
 fn open(path: &Path) -> io::Result<File> {
-    let file = File::options()
+    File::options()
         .read(true)
         .append(true)
         .create(true)
         .mode(0o640)
-        .open(path)?;
-    // Whoever made it: only a synced name outlives a crash.
-    sync_folder(path)?;
-    Ok(file)
+        .open(path)
 }
 
 /// Whether the name still leads to this file.
