@@ -41,6 +41,12 @@ impl Line {
     }
 }
 
+/// The keys of the channels that still take notices.
+pub(super) fn open_channels(lines: &[Arc<Line>]) -> Vec<String> {
+    let open = lines.iter().filter(|line| !line.is_gone());
+    open.map(|line| line.channel.key().to_owned()).collect()
+}
+
 /// Goes on until it is stopped, or the other side wants no more.
 pub(super) async fn keep(
     line: Arc<Line>,

@@ -13,7 +13,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{AboutTrouble, Kind, Message, Notices, Telling, Told, ToldState, deliver::Line};
+use super::{
+    AboutTrouble, Kind, Message, Notices, Telling, Told, ToldState,
+    deliver::{Line, open_channels},
+};
 use crate::store::{StoreError, Trouble, TroubleKind};
 
 /// Sets these apart from the fingerprints of dead letters.
@@ -61,10 +64,7 @@ pub(super) async fn keep(mut watch: TroubleWatch, lines: Vec<Arc<Line>>, stop: C
             () = sleep(every) => {}
             () = stop.cancelled() => return,
         }
-        let channels: Vec<String> = (lines.iter().filter(|line| !line.is_gone()))
-            .map(|line| line.channel.key().to_owned())
-            .collect();
-        match watch.look(&channels).await {
+        match watch.look(&open_channels(&lines)).await {
             Ok(0) => {}
             Ok(_) => lines.iter().for_each(|line| line.wake.notify_one()),
             Err(error) => tracing::debug!(

@@ -14,7 +14,10 @@ use uuid::Uuid;
 
 use super::{
     About, CAUSES_MAX, Gone, Kind, Message, News, Notices, Options, Outcome, Telling, Told, ToldState,
-    decide, deliver::Line, gone, trouble::is_trouble,
+    decide,
+    deliver::{Line, open_channels},
+    gone,
+    trouble::is_trouble,
 };
 use crate::{
     dead::{DeadFilter, DeadLetters},
@@ -67,10 +70,7 @@ pub(super) async fn keep(
         }
         seen = progress.dead.load(Ordering::Relaxed);
         let started = Instant::now();
-        let channels: Vec<String> = (lines.iter().filter(|line| !line.is_gone()))
-            .map(|line| line.channel.key().to_owned())
-            .collect();
-        let looked = watch.look(&channels).await;
+        let looked = watch.look(&open_channels(&lines)).await;
         let rest = rest(started.elapsed(), looked.is_ok(), watch.options.look_every);
         let wait = match looked {
             Ok(told) => {
