@@ -1,4 +1,4 @@
-"""Runs the chat beside Pillarbox and tells what happens. With --once it compares what was committed with what arrived, and
+"""Runs the chat with Pillarbox and prints what happens. With --once it compares what was committed with what arrived, and
 its exit code is the verdict."""
 
 import argparse
@@ -21,7 +21,7 @@ PATIENCE = 30.0
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-# Ends what was started when the story itself is killed: nobody else holds its stdin open.
+# Ends the started processes if the story itself is killed: only the story holds its stdin open.
 CARETAKER = """trap '' INT TERM HUP; while read -r pid; do pids="$pids $pid"; done; kill -9 $pids"""
 
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class Stage:
-    """The service and the relay, for as long as the story lasts."""
+    """The service and the relay, while the story runs."""
 
     def __init__(self, pillarbox: str) -> None:
         self.pillarbox = pillarbox
@@ -94,7 +94,7 @@ class Stage:
             return refused.code, {"retry_after": refused.headers["Retry-After"], **json.load(refused)}
 
     def settle(self) -> None:
-        """Waits until no event waits any more."""
+        """Waits until no event is pending."""
         deadline = time.monotonic() + PATIENCE
         while True:
             status = json.loads(subprocess.check_output([self.pillarbox, "--json", "status"], cwd=HERE))
@@ -105,7 +105,7 @@ class Stage:
     def arrived(self) -> list[dict[str, object]]:
         """Everything in the stream."""
         self.settle()
-        # One more, behind all that were there.
+        # One more event, behind all existing ones.
         self.send("the-end", "that was all")
         events: list[dict[str, object]] = []
         with urllib.request.urlopen(f"{self.relay}/v1/stream?from=1", timeout=PATIENCE) as stream:
@@ -119,7 +119,7 @@ class Stage:
 
 
 def told(stage: Stage) -> list[str]:
-    """What is said and what is refused. Returns the ids of the messages that were committed, in order."""
+    """Sends messages, some of which are refused. Returns the ids of the committed messages, in order."""
     committed: list[str] = []
     for n in range(5):
         for session in ("s-1", "s-2"):
@@ -178,7 +178,7 @@ def main() -> None:
     arguments.add_argument("--once", action="store_true", help="end with a verdict")
     arguments.add_argument("--until-stdin-ends", action="store_true", help="end when whoever started this has ended")
     given = arguments.parse_args()
-    # So that what was started ends too.
+    # So that the started processes end, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if given.until_stdin_ends:
         threading.Thread(target=end_with_stdin, daemon=True).start()

@@ -1,5 +1,5 @@
-// Compiles the example in a folder of its own, beside modules that lie elsewhere, and runs one of its programs there (`main`
-// or `story`): nothing is written into the sources. node run.mjs MODULES PROGRAM [ARGUMENT…]
+// Compiles the example in a separate folder, with modules from another place, and runs one of its programs there (`main`
+// or `story`). It writes nothing into the sources. node run.mjs MODULES PROGRAM [ARGUMENT…]
 
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
@@ -12,7 +12,7 @@ const [node, , modules, program, ...rest] = process.argv;
 const folder = mkdtempSync(join(tmpdir(), "orders-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 for (const signal of ["SIGINT", "SIGTERM"]) {
-  // Unless the program has its own idea of an end.
+  // Unless the program handles its end itself.
   process.on(signal, () => process.listenerCount(signal) === 1 && process.exit(0));
 }
 

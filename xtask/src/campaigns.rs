@@ -1,6 +1,7 @@
-//! The torture campaigns there are: every test named `torture_…`, in a crate's integration tests or beside its code.
+//! The list of torture campaigns: every test named `torture_…`, in a crate's integration tests or next to its
+//! code.
 //!
-//! They are found in the sources, so that a campaign is registered by being written and listing builds nothing.
+//! They are found in the sources. So a campaign needs no registration, and listing builds nothing.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +12,13 @@ use anyhow::{Context, Result};
 pub(crate) struct Campaign {
     /// Without the leading `torture_`.
     pub(crate) name: String,
-    /// As the test harness calls it: `faults::torture_kill`.
+    /// The name in the test harness: `faults::torture_kill`.
     pub(crate) test: String,
     pub(crate) summary: String,
     pub(crate) kind: Kind,
 }
 
-/// Which of a crate's test binaries a campaign is in.
+/// The test binary of a crate that contains the campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Integration,

@@ -8,8 +8,8 @@ use crate::features;
 use crate::obtain;
 use crate::steps::{Outcome, Steps, cargo};
 
-/// The whole workspace with all features, so that the steps share what was compiled. Only the last ones build other
-/// combinations.
+/// The whole workspace with all features, so that the steps share what was compiled. Only the last steps
+/// build other combinations.
 pub(crate) fn run() -> Result<ExitCode> {
     obtain::build_tools();
     let mut steps = Steps::default();

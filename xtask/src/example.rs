@@ -1,4 +1,4 @@
-//! `cargo xtask example user-cards`: an example of the folder `examples`, with everything it needs.
+//! `cargo xtask example user-cards`: runs an example of the folder `examples`, with everything it needs.
 
 use std::env;
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::steps::{Steps, cargo};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Which one
+    /// The example
     name: Example,
-    /// End with a verdict (exit 0: every promise was kept), instead of running until interrupted
+    /// End with a verdict (exit 0: every promise was kept) instead of running until interrupted
     #[arg(long)]
     once: bool,
 }
@@ -38,7 +38,7 @@ impl Example {
         }
     }
 
-    /// What it takes besides servers.
+    /// What it needs besides servers.
     fn kit(self) -> Option<Kit> {
         match self {
             Self::UserCards => None,
@@ -47,7 +47,7 @@ impl Example {
         }
     }
 
-    /// The program of the workspace that is its story.
+    /// The program of the workspace that runs its story.
     fn package(self) -> Option<&'static str> {
         match self {
             Self::UserCards => Some("user-cards"),
@@ -55,13 +55,13 @@ impl Example {
         }
     }
 
-    /// Appends the command that tells its story. Cargo puts everything it builds into the folder `built`.
+    /// Appends the command that runs its story. Cargo puts everything it builds into the folder `built`.
     fn story(self, command: &mut Command, built: &Path, obtained: &Servers) -> Result<()> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
         let kit = |kit: Kit| {
             obtained
                 .variable(kit.variable())
-                .context("the example can't run without what could not be obtained")
+                .context("the example needs something that could not be obtained")
         };
         match self {
             Self::UserCards => command.arg(built.join("user-cards")).arg("story"),
@@ -79,7 +79,7 @@ impl Example {
     }
 }
 
-/// Builds what takes part, and runs the example's story beside the testkit's servers.
+/// Builds the programs, and runs the example's story next to the testkit's servers.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let example = arguments.name;
     let mut steps = Steps::default();
@@ -89,9 +89,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     build(example)?;
     let names: Vec<_> = example.servers().iter().map(|kind| kind.name()).collect();
-    // Cargo puts everything it builds into one folder, this program among it.
+    // Cargo puts everything it builds into one folder, including this program.
     let here = env::current_exe()?;
-    let built = here.parent().context("this program lies nowhere")?;
+    let built = here.parent().context("this program has no folder")?;
     let mut command = Command::new(built.join("servers"));
     command.args(["--with", &names.join(",")]);
     example.story(&mut command, built, &obtained)?;
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         .stdin(Stdio::piped())
         .spawn()
         .context("cannot run the example")?;
-    // Held until the end, however that comes.
+    // Held until the end, however it ends.
     let _stdin = running.stdin.take();
     let status = running.wait()?;
     Ok(status

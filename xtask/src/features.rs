@@ -1,46 +1,49 @@
-//! The combinations of features that people build. The other steps build the whole workspace with everything, where a
-//! missing `#[cfg]` or a missing dependency never shows.
+//! The combinations of features that people build. The other steps build the whole workspace with all
+//! features, which hides a missing `#[cfg]` or a missing dependency.
 
 use crate::steps::{Steps, cargo};
 
-/// A package with these features, without its default ones unless they are named. A broker's consumer needs a database;
-/// each has another one here.
+/// Packages, without their default features, and the features of the first of them. A broker's consumer needs a database;
+/// each one here uses a different database.
 ///
-/// Left out: the binary with only `kafka` or only `mongodb`. Its default build has neither, the other steps have both, and
-/// these two took 78 s of 336.
-const COMBINATIONS: &[(&str, &[&str])] = &[
-    ("pillarbox", &[]),
-    ("pillarbox", &["postgres"]),
-    ("pillarbox", &["sqlite"]),
-    ("pillarbox", &["mongodb"]),
-    ("pillarbox", &["tokio-postgres"]),
-    ("pillarbox", &["diesel"]),
-    ("pillarbox", &["trace"]),
-    ("pillarbox", &["testing"]),
-    ("pillarbox", &["nats", "postgres"]),
-    ("pillarbox", &["kafka", "mongodb"]),
-    ("pillarbox-relay", &[]),
-    ("pillarbox-cli", &["default"]),
+/// The binary without `bench` is checked together with the bench as the binary's default build has it.
+const COMBINATIONS: &[(&[&str], &[&str])] = &[
+    (&["pillarbox"], &[]),
+    (&["pillarbox"], &["postgres"]),
+    (&["pillarbox"], &["sqlite"]),
+    (&["pillarbox"], &["mongodb"]),
+    (&["pillarbox"], &["tokio-postgres"]),
+    (&["pillarbox"], &["diesel"]),
+    (&["pillarbox"], &["trace"]),
+    (&["pillarbox"], &["testing"]),
+    (&["pillarbox"], &["nats", "postgres"]),
+    (&["pillarbox"], &["kafka", "mongodb"]),
+    (&["pillarbox-relay"], &[]),
+    (&["pillarbox-cli", "pillarbox-bench"], &[]),
+    (&["pillarbox-cli"], &["kafka"]),
+    (&["pillarbox-cli"], &["mongodb"]),
 ];
 
-/// Clippy is `cargo check` that can fail for warnings without building every dependency again.
+/// Clippy works like `cargo check`, and can fail on warnings without building every dependency again.
 ///
-/// Other features of a package are other features of its dependencies, and most of the time went into building `syn` and
-/// all derive macros for each combination. With xtask selected as well, `syn` has the same features everywhere. CPU time
-/// after the other steps, in this order: `pillarbox` without features 9 s instead of 27, then `trace` 1 instead of 24, then
-/// `sqlite` 32 instead of 71.
+/// Other features of a package mean other features of its dependencies. Most of the time went into building
+/// `syn` and all derive macros for each combination. If xtask is selected as well, `syn` has the same
+/// features everywhere. CPU time after the other steps, in this order: `pillarbox` without features 9 s
+/// instead of 27, then `trace` 1 instead of 24, then `sqlite` 32 instead of 71.
 pub(crate) fn run(steps: &mut Steps) {
-    for (package, features) in COMBINATIONS {
+    for (packages, features) in COMBINATIONS {
+        let names = packages.join(" and ");
         let name = match features {
-            [] => format!("{package} without features"),
-            features => format!("{package} with {}", features.join(" and ")),
+            [] => format!("{names} without features"),
+            features => format!("{names} with {}", features.join(" and ")),
         };
         let features: Vec<String> = features
             .iter()
-            .map(|feature| format!("{package}/{feature}"))
+            .map(|feature| format!("{}/{feature}", packages[0]))
             .collect();
         let features = features.join(",");
-        let mut arguments = vec!["clippy", "--package", "xtask", "--package", package];
+        let mut arguments = vec!["clippy", "--package", "xtask"];
+        arguments.extend(packages.iter().flat_map(|package| ["--package", *package]));
         arguments.extend([
             "--no-default-features",
             "--features",

@@ -1,4 +1,5 @@
-//! What a developer and the CI run: `cargo xtask check`, `cargo xtask test`, `cargo xtask torture`, `cargo xtask servers`.
+//! The tasks of developers and of CI: `cargo xtask check`, `cargo xtask test`, `cargo xtask torture`, `cargo
+//! xtask servers`.
 
 #![allow(
     clippy::print_stderr,
@@ -32,15 +33,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Formatting, lints, unit tests, doc tests, the documentation and each feature alone: what needs no server
+    /// Formatting, lints, unit tests, doc tests, the documentation and each feature alone: everything without
+    /// a server
     Check,
-    /// Every test, on real servers, which are downloaded once and kept outside the repository
+    /// Every test on real servers, which are downloaded once and kept outside the repository
     Test(test::Arguments),
-    /// The long campaigns; without a name, lists them
+    /// The long campaigns; lists them if no name is given
     Torture(torture::Arguments),
-    /// Starts private servers, runs a command that finds them in its configuration, stops them
+    /// Starts private servers, runs a command that is configured for them, and stops them
     Servers(servers::Arguments),
-    /// Runs an example on private servers, and tells what happens
+    /// Runs an example on private servers and shows what happens
     Example(example::Arguments),
 }
 

@@ -1,7 +1,8 @@
-//! Gets the servers the tests run on: installed already, in the cache, from Debian, or downloaded into the cache.
+//! Obtains the servers for the tests: already installed, in the cache, from Debian, or downloaded into the
+//! cache.
 //!
-//! Nothing is downloaded twice and nothing half-downloaded is ever found: a download is made in a folder of its own,
-//! tried, and renamed into place.
+//! Nothing is downloaded twice, and an incomplete download is never used: a download is made in its own
+//! folder, tested, and renamed into place.
 
 mod debian;
 mod maven;
@@ -25,7 +26,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// What tells the testkit where everything is.
+    /// The variables that tell the testkit where everything is.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &OsString)> {
         self.variables.iter().map(|(name, value)| (name.as_str(), value))
     }
@@ -34,7 +35,7 @@ impl Servers {
         self.variable(&format!("PILLARBOX_POSTGRES_{major}"))
     }
 
-    /// Where it is, if it could be had.
+    /// Where it is, if it could be obtained.
     pub(crate) fn variable(&self, wanted: &str) -> Option<&OsString> {
         self.variables()
             .find(|(name, _)| *name == wanted)
@@ -52,8 +53,8 @@ impl Servers {
     }
 }
 
-/// What building the Kafka client takes besides a C compiler: `make`, and for its OpenSSL a whole Perl. What can't be had
-/// shows when the build fails; this only says it in plain words before.
+/// What the build of the Kafka client needs besides a C compiler: `make`, and for its OpenSSL a complete
+/// Perl. If something is missing, the build fails later; this only gives a clear warning before that.
 pub(crate) fn build_tools() {
     let missing = [
         ("make", works("make", &["--version"])),
@@ -68,13 +69,13 @@ pub(crate) fn build_tools() {
         .map(|(package, _)| *package)
         .collect();
     if !packages.is_empty()
-        && let Err(error) = debian::install("what the Kafka client is built with", &packages)
+        && let Err(error) = debian::install("the build tools of the Kafka client", &packages)
     {
         eprintln!("warning: the Kafka client can't be built: {error:#}");
     }
 }
 
-/// What somebody may want to run beside Pillarbox.
+/// The servers that people may want to run next to Pillarbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Postgres,
@@ -96,7 +97,7 @@ impl Kind {
     }
 }
 
-/// What an example in another language runs on.
+/// The dependencies of an example in another language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kit {
     Chat,
@@ -106,7 +107,7 @@ pub(crate) enum Kit {
 impl Kit {
     const ALL: [Self; 2] = [Self::Chat, Self::Orders];
 
-    /// The variable that says where it is.
+    /// The variable with its location.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Chat => "PILLARBOX_CHAT_PYTHON",
@@ -116,8 +117,8 @@ impl Kit {
 
     pub(crate) fn add(self, steps: &mut Steps, servers: &mut Servers) {
         let (what, obtained) = match self {
-            Self::Chat => ("what the example chat runs on", python::chat()),
-            Self::Orders => ("what the example orders runs on", npm::orders()),
+            Self::Chat => ("the environment of the example chat", python::chat()),
+            Self::Orders => ("the environment of the example orders", npm::orders()),
         };
         servers.add(steps, what, self.variable(), obtained);
     }
@@ -168,7 +169,7 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
     servers
 }
 
-/// One of each kind named.
+/// One of each named kind.
 pub(crate) fn for_running(steps: &mut Steps, kinds: &[Kind]) -> Servers {
     let mut servers = Servers::default();
     for kind in kinds {
@@ -193,17 +194,18 @@ pub(crate) fn for_running(steps: &mut Steps, kinds: &[Kind]) -> Servers {
     servers
 }
 
-/// Fills `target` by `make`, which gets an empty folder beside it and says what in there is to become the target.
+/// Fills `target` by `make`, which gets an empty folder next to it and returns which of its contents becomes
+/// the target.
 fn into_cache(target: &Path, make: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
     let cache = cache::folder();
     let beside = cache.join(format!(".obtaining-{}", process::id()));
-    fs::create_dir_all(&beside).with_context(|| format!("cannot make {}", beside.display()))?;
+    fs::create_dir_all(&beside).with_context(|| format!("cannot create {}", beside.display()))?;
     let done = make(&beside).and_then(|made| {
-        // PostgreSQL runs as another user when we are root.
+        // If we are root, PostgreSQL runs as another user.
         run(Command::new("chmod").arg("-R").arg("a+rX").arg(&made))?;
         run(Command::new("chmod").arg("a+rx").arg(&cache))?;
         match fs::rename(&made, target) {
-            // Somebody else was quicker; theirs is as good.
+            // Another process was faster; its result is just as good.
             Err(_) if target.exists() => Ok(()),
             other => other.with_context(|| format!("cannot move {} into place", target.display())),
         }
@@ -212,7 +214,7 @@ fn into_cache(target: &Path, make: impl FnOnce(&Path) -> Result<PathBuf>) -> Res
     done
 }
 
-/// Runs a command quietly; what it said is part of the error.
+/// Runs a command quietly; its output is part of the error.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -1,11 +1,11 @@
-//! Whether there is room on the disk. A server that can't write ends in the middle of a test, and no error says why.
+//! Checks for free disk space. A server that can't write ends in the middle of a test, and no error says why.
 
 use std::{env, path::Path, process::Command};
 
-/// What the servers' data, and a build from nothing, take at most.
+/// The maximum size of the servers' data and a build from scratch.
 const NEEDED_GIB: u64 = 12;
 
-/// Warns where the tests may run out of it.
+/// Warns if the tests may run out of space.
 pub(crate) fn warn_if_little() {
     let temporary = env::temp_dir();
     for folder in [Path::new("."), &temporary] {
@@ -14,7 +14,7 @@ pub(crate) fn warn_if_little() {
         };
         if free < NEEDED_GIB {
             eprintln!(
-                "warning: {free} GiB are free at {}, and the tests may need {NEEDED_GIB}: servers that can't write end without saying so",
+                "warning: {free} GiB are free at {}, and the tests may need {NEEDED_GIB}: servers that can't write end without an error",
                 folder.display()
             );
             return;
@@ -22,7 +22,7 @@ pub(crate) fn warn_if_little() {
     }
 }
 
-/// By `df`, whose second line is the same everywhere with `-P`: device, size, used, free, share, place.
+/// Uses `df`. With `-P` its second line is the same everywhere: device, size, used, free, share, place.
 fn free_gib(folder: &Path) -> Option<u64> {
     let told = Command::new("df").arg("-Pk").arg(folder).output().ok()?;
     parsed(&String::from_utf8(told.stdout).ok()?)

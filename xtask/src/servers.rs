@@ -1,4 +1,4 @@
-//! `cargo xtask servers -- COMMAND`: private servers for as long as the command runs.
+//! `cargo xtask servers -- COMMAND`: private servers while the command runs.
 
 use std::process::ExitCode;
 
@@ -10,10 +10,10 @@ use crate::steps::{Steps, cargo};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The servers to start; the first database and the first broker are the ones the command finds in its configuration
+    /// The servers to start; the command is configured for the first database and the first broker
     #[arg(long = "with", value_delimiter = ',', default_values_t = [Kind::Postgres, Kind::Nats])]
     kinds: Vec<Kind>,
-    /// What to run; without it the servers run until they are interrupted
+    /// The command to run; without it the servers run until interrupted
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -24,7 +24,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// The servers are the testkit's; this only makes sure that they are installed.
+/// The testkit starts the servers; this only makes sure that they are installed.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     obtain::build_tools();
     let servers = obtain::for_running(&mut Steps::default(), &arguments.kinds);

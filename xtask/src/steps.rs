@@ -1,4 +1,4 @@
-//! Steps that are run one after the other, whether or not an earlier one failed, and the summary at the end.
+//! Steps that run one after the other, even if an earlier one failed, and the summary at the end.
 
 use std::env;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ impl Steps {
         self.done.push((name.to_owned(), outcome));
     }
 
-    /// What is missing is a skip on a person's machine and a failure where `CI=true`.
+    /// Something missing is a skip on a developer's machine and a failure with `CI=true`.
     pub(crate) fn missing(&mut self, what: &str) {
         self.note(
             what,
@@ -64,7 +64,7 @@ impl Steps {
         self.done.iter().filter(|(_, outcome)| *outcome == wanted).count()
     }
 
-    /// Prints what was done and skipped. The caller adds the closing line.
+    /// Prints what was done and skipped. The caller adds the last line.
     pub(crate) fn summarise(&self) {
         println!();
         for (name, outcome) in &self.done {
@@ -90,12 +90,12 @@ pub(crate) fn in_ci() -> bool {
     env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
-/// Cargo in the workspace's root, whatever folder the task was started in.
+/// Cargo in the workspace's root, whatever the current folder is.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
-    // What `cargo run` tells this program about its own package would make build scripts that look at these variables
-    // (ring's does) run again, and half the dependencies be built again, after every plain `cargo` command.
+    // `cargo run` sets variables about this package. Build scripts that read them (ring's does) would run
+    // again, and half of the dependencies would be built again, after every plain `cargo` command.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

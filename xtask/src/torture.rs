@@ -1,4 +1,4 @@
-//! `cargo xtask torture`: the campaigns for as long as is asked, in release mode, one after the other.
+//! `cargo xtask torture`: runs campaigns for the given time, in release mode, one after the other.
 
 mod report;
 
@@ -18,23 +18,24 @@ const SHORT_SECONDS: u64 = 5;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A campaign, or `all`; `report` runs the storms and writes docs/RELIABILITY.md; without it, the campaigns are listed
+    /// A campaign, or `all`; `report` runs the storms and writes docs/RELIABILITY.md; lists the campaigns if
+    /// missing
     name: Option<String>,
-    /// Repeats the run that printed this seed
+    /// Repeat the run that printed this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// How long each campaign goes on
+    /// How long each campaign runs
     #[arg(long, conflicts_with = "short", default_value_t = LONG_SECONDS)]
     seconds: u64,
     /// A few seconds each, as in `cargo xtask test`
     #[arg(long)]
     short: bool,
-    /// Builds quickly and runs slowly, instead of in release mode
+    /// Use a debug build, which builds quickly and runs slowly, instead of release mode
     #[arg(long)]
     debug: bool,
 }
 
-/// What every campaign of this run is told.
+/// The parameters of every campaign of this run.
 struct Run {
     seed: u64,
     seconds: u64,
@@ -110,8 +111,8 @@ fn campaign_command(campaign: &Campaign, debug: bool) -> Command {
     command
 }
 
-/// Passes the output through and makes sure that the campaign was among what ran: a filter that matches no test is a
-/// success to the test harness.
+/// Passes the output through and makes sure that the campaign really ran: for the test harness, a filter that
+/// matches no test is a success.
 fn one_test_passed(command: &mut Command) -> bool {
     let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else {
         return false;
@@ -125,7 +126,7 @@ fn one_test_passed(command: &mut Command) -> bool {
     }
     let succeeded = child.wait().is_ok_and(|status| status.success());
     if succeeded && ran == 0 {
-        eprintln!("the campaign was not among the tests that were built");
+        eprintln!("no test of this campaign was found in the build");
     }
     succeeded && ran > 0
 }

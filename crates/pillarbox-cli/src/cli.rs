@@ -1,4 +1,4 @@
-//! The arguments every command shares, and the list of commands.
+//! The arguments that all commands share, and the list of commands.
 
 #[cfg(test)]
 mod fuzz;
@@ -6,14 +6,15 @@ mod fuzz;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pillarbox_relay::driver;
 
-use crate::{bench, command, config::Sources, demo};
+use crate::{command, config::Sources, demo};
 
-/// Delivers the events a database committed.
+/// Delivers the events that a database committed.
 ///
-/// An application writes its data and an event in one transaction. After the commit Pillarbox
-/// carries the event to NATS JetStream, Kafka, an HTTP stream or a file: never lost, at least once, in
-/// order per key. What was rolled back is never seen.
+/// An application writes its data and an event in one transaction. After the commit, Pillarbox
+/// delivers the event to NATS JetStream, Kafka, an HTTP stream or a file: never lost, at least
+/// once, in order per key. An event whose transaction is rolled back is never delivered.
 ///
 /// See it work, with nothing installed:
 ///   pillarbox demo
@@ -31,20 +32,20 @@ pub(crate) struct Cli {
 }
 
 const AFTER: &str = "\
-Configuration: --config FILE, else $PILLARBOX_CONFIG, else ./pillarbox.yaml if it is there, else the defaults.
-A variable overrides a key, two underscores going one level down: PILLARBOX_OUTBOX__DATABASE__URL.
+Configuration: --config FILE, else $PILLARBOX_CONFIG, else ./pillarbox.yaml if it exists, else the defaults.
+A variable overrides a key; two underscores separate the levels: PILLARBOX_OUTBOX__DATABASE__URL.
 Exit codes: 0 done, 1 the answer is no, 2 an error. Data is on stdout, everything else on stderr.";
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct Global {
-    /// The configuration file [default: ./pillarbox.yaml if it is there]
+    /// The configuration file [default: ./pillarbox.yaml if it exists]
     #[arg(long, global = true, value_name = "FILE", env = "PILLARBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The database with the outbox: postgres://user@host/database, mongodb://host/database or sqlite:path
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL",
+          help = format!("The database with the outbox: {}", driver::store_examples()))]
     pub database: Option<String>,
-    /// One sink for everything: nats://host:4222, kafka://host:9092, http-stream:, file:path, stdout: or null:
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL",
+          help = format!("One sink for everything: {}", driver::sink_examples()))]
     pub sink: Option<String>,
     /// Print JSON on stdout
     #[arg(long, global = true)]
@@ -52,7 +53,7 @@ pub(crate) struct Global {
     /// What to log on stderr: error, warn, info, debug, trace, or a filter such as pillarbox_relay=debug
     #[arg(long, global = true, value_name = "FILTER", env = "PILLARBOX_LOG")]
     pub log: Option<String>,
-    /// How the log looks
+    /// The format of the log
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 }
@@ -89,6 +90,6 @@ pub(crate) enum Command {
     #[command(visible_alias = "topics")]
     Streams(command::streams::Args),
     Config(command::config::Args),
-    Bench(bench::Args),
+    Bench(command::bench::Args),
     Completions(command::completions::Args),
 }

@@ -1,5 +1,10 @@
 //! The commands, one file each.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bench;
+#[cfg(not(feature = "bench"))]
+#[path = "command/bench_missing.rs"]
+pub(crate) mod bench;
 pub(crate) mod catalog;
 pub(crate) mod check;
 pub(crate) mod completions;

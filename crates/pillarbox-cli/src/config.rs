@@ -1,8 +1,9 @@
-//! From a YAML file, the environment and the flags to what the relay is given.
+//! From a YAML file, the environment and the flags to the relay's options.
 //!
-//! A [`file`](mod@file) becomes a [`tree`] whose values know their line; the [`environment`] and the flags are laid over it; it is
-//! held against the JSON Schema of [`schema`] (see [`unknown`]); what is left has types and is [`build`]-checked for
-//! what a schema can't say: names that refer to each other, addresses, patterns.
+//! A [`file`](mod@file) becomes a [`tree`] whose values know their line. The [`environment`] and the flags
+//! override its values. The tree is checked against the JSON Schema of [`schema`] (see [`unknown`]). The
+//! typed result is then checked by [`build`] for what a schema can't express: names that refer to each other,
+//! addresses, patterns.
 
 mod build;
 mod environment;
@@ -28,10 +29,10 @@ pub(crate) use self::build::{NamedSink, Settings};
 pub(crate) use self::show::{address, can_be_opened, in_force};
 use self::tree::{Kind, Node, Origin};
 
-/// Taken when it is there and no other is named.
+/// Used if it exists and no other file is given.
 const DEFAULT_FILE: &str = "pillarbox.yaml";
 
-/// What the flags say about the configuration.
+/// The flags that concern the configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sources {
     pub file: Option<PathBuf>,
@@ -40,16 +41,16 @@ pub(crate) struct Sources {
     pub listen: Option<String>,
 }
 
-/// A configuration that fits its schema, and where its values were written.
+/// A configuration that matches its schema, and the places of its values.
 pub(crate) struct Loaded {
     pub config: schema::Config,
     pub file: Option<PathBuf>,
-    /// Nobody named a database: the embedded default is used.
+    /// No database is configured: the embedded default is used.
     pub default_database: bool,
     tree: Node,
 }
 
-/// One thing that is wrong, with its place.
+/// One mistake, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub place: String,
@@ -62,7 +63,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// All mistakes of a configuration.
 #[derive(Debug)]
 pub(crate) struct Invalid(pub Vec<Problem>);
 
@@ -75,7 +76,7 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// The configuration in force, ready for use.
+/// The effective configuration, ready for use.
 pub(crate) fn settings(sources: &Sources) -> Result<Settings> {
     load(sources)?.settings()
 }
@@ -179,7 +180,7 @@ fn flags(tree: &mut Node, sources: &Sources) -> Result<()> {
         )?;
     }
     if let Some(url) = &sources.sink {
-        // One sink for everything: what the file says of sinks, and of routes to them, is put aside.
+        // One sink for everything: ignore the sinks and routes of the file.
         let origin = Origin::Flag("--sink");
         environment::set(tree, &["outbox", "sinks"], Kind::Map(Default::default()), &origin)?;
         environment::set(tree, &["outbox", "routes"], Kind::List(Vec::new()), &origin)?;
@@ -188,7 +189,7 @@ fn flags(tree: &mut Node, sources: &Sources) -> Result<()> {
     Ok(())
 }
 
-/// A key with nothing after it means its default.
+/// A key without a value means its default.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(

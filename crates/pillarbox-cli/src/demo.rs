@@ -1,4 +1,4 @@
-//! `pillarbox demo`: the whole way of an event in one process, with nothing installed.
+//! `pillarbox demo`: the complete path of an event in one process, without any installation.
 
 mod listener;
 mod shop;
@@ -21,18 +21,17 @@ use crate::{
     output::{Answer, Context},
 };
 
-/// See the pattern at work: orders, rollbacks, delivery, in one process and with nothing
-/// installed
+/// Show the outbox at work: orders, rollbacks and delivery in one process, without any installation
 ///
-/// A small shop places orders. Each order and the event about it are written in one SQLite
-/// transaction; about a third of the transactions are rolled back, because a card is declined. A
-/// relay delivers what was committed to an HTTP stream, a listener follows that stream, and at
-/// the end its notes are compared with the shop's books.
+/// A small shop places orders. Each order and its event are written in one SQLite transaction.
+/// About a third of the transactions are rolled back because a card is declined. A relay delivers
+/// the committed events to an HTTP stream, and a listener follows that stream. At the end the
+/// received events are compared with the shop's orders.
 ///
 ///   pillarbox demo
 ///   pillarbox demo --orders 200 --pace-ms 10 --exit
 ///
-/// Then look at the page it leaves, or follow the stream:
+/// Then open the page, or follow the stream:
 ///   curl -N 'http://127.0.0.1:7420/v1/stream?from=1'
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -40,21 +39,21 @@ pub(crate) struct Args {
     /// How many orders to place
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     orders: u32,
-    /// The time between two orders [default: 400 on a terminal, else 10]
+    /// The time between two orders [default: 400 on a terminal, otherwise 10]
     #[arg(long, value_name = "MS")]
     pace_ms: Option<u64>,
-    /// End after the orders, instead of serving the page until Ctrl-C (which it does on a terminal)
+    /// End after the orders instead of serving the page until Ctrl-C (the default on a terminal)
     #[arg(long)]
     exit: bool,
-    /// Keep the database in this folder [default: a temporary one, removed at the end]
+    /// Keep the database in this folder [default: a temporary folder, removed at the end]
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
-    /// Where to serve the page; when it is taken, a free port is used
+    /// The address of the page; if it is in use, a free port is used
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7420")]
     listen: SocketAddr,
 }
 
-/// How long the listener may need for the last events.
+/// How long the listener waits for the last events.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
@@ -62,13 +61,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let temporary = tempfile::Builder::new()
         .prefix("pillarbox-demo-")
         .tempdir()
-        .context("can't make a temporary folder")?;
+        .context("can't create a temporary folder")?;
     let folder = args
         .directory
         .clone()
         .unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder)
-        .with_context(|| format!("can't make the folder {}", folder.display()))?;
+        .with_context(|| format!("can't create the folder {}", folder.display()))?;
     let stage = Stage::set(&folder.join("pillarbox-demo.db"), args.listen).await?;
     let story = Story::new(context, stage.address);
     story.opening()?;
@@ -89,7 +88,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     Ok(if verdict.kept() { Answer::Yes } else { Answer::No })
 }
 
-/// Places the orders, tells each one's fate, and compares the books with what the listener saw.
+/// Places the orders, prints the result of each, and compares the orders with what the listener
+/// received.
 async fn play(stage: &Stage, orders: u32, pace: Duration, story: &Story<'_>) -> Result<Verdict> {
     let shop = Shop::open(&stage.database).await?;
     let listener = Listener::connect(stage.address).await?;
@@ -106,13 +106,13 @@ async fn play(stage: &Stage, orders: u32, pace: Duration, story: &Story<'_>) -> 
         books.push(order);
         tokio::time::sleep_until(began + pace).await;
     }
-    // What a rolled-back transaction wrote would have had the time of all the others to show up.
+    // By now, events of rolled-back transactions would have shown up, if there were any.
     let seen = listener.finish(&books, PATIENCE).await;
     shop.close().await;
     Ok(Verdict::of(&books, &seen))
 }
 
-/// Everything but the shop: the outbox, the relay, the stream, the page.
+/// Everything except the shop: the outbox, the relay, the stream, the page.
 struct Stage {
     database: PathBuf,
     address: SocketAddr,

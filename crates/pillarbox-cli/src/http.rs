@@ -1,4 +1,4 @@
-//! The HTTP API and the first page. Loopback only: access by token comes later.
+//! The HTTP API and the page. Loopback only: access by token comes later.
 
 mod catalog;
 mod connections;
@@ -32,6 +32,7 @@ use pillarbox_relay::{
     connect::OpenStore,
     dead::DeadLetters,
     engine::Progress,
+    notice::Notices,
     route::Routes,
     sink::http_stream::HttpStream,
     store::{Admin, RelayId},
@@ -40,15 +41,16 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 const STREAM_CLIENTS_MAX: usize = 100;
-/// Longer than any handler waits for a body itself.
+/// Longer than any handler itself waits for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
-/// A client that takes nothing of what is written to it for so long is disconnected, so that it keeps no other out.
+/// A client that reads nothing for this time is disconnected, so that it does not block others.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What the handlers share.
 pub(crate) struct Api {
     admin: Arc<dyn Admin>,
     dead_letters: Arc<dyn DeadLetters>,
+    notices: Notices,
     catalog: catalog::Shared,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
@@ -67,6 +69,7 @@ impl Api {
         Self {
             admin: open.admin.clone(),
             dead_letters: open.dead_letters.clone(),
+            notices: open.notices(),
             catalog: catalog::Shared::default(),
             hub,
             health_checks,
@@ -89,7 +92,7 @@ impl Api {
         }
     }
 
-    /// Where events go and what is asked of them.
+    /// The routes of events and their checks.
     pub(crate) fn delivering(self, routes: Routes, checks: Option<Arc<Checks>>) -> Self {
         Self {
             catalog: catalog::Shared::new(routes, checks),
@@ -97,12 +100,12 @@ impl Api {
         }
     }
 
-    /// How large an event may be.
+    /// The limits of an event.
     pub(crate) fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// From now on there is a relay to tell about.
+    /// From now on there is a relay to report about.
     pub(crate) fn relay_started(&self, id: RelayId, progress: Arc<Progress>) {
         let _ = self.relay.set((id, progress));
     }
@@ -113,7 +116,7 @@ impl Api {
     }
 }
 
-/// A server at work.
+/// A running server.
 pub(crate) struct Server {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -129,7 +132,7 @@ impl Server {
 pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(listen).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
-            "{listen} is taken by another program. Choose another with --listen 127.0.0.1:PORT (0 takes a free one) or `outbox.http.listen`, or serve none with --no-http"
+            "another program uses {listen}. Choose another address with --listen 127.0.0.1:PORT (0 takes a free port) or `outbox.http.listen`, or turn HTTP off with --no-http"
         ),
         _ => anyhow!("can't listen on {listen}: {error}"),
     })
@@ -170,7 +173,7 @@ async fn page() -> impl IntoResponse {
     )
 }
 
-/// A body that does not come to its end in time breaks off, so that its connection is free again.
+/// A body that does not arrive in time ends with an error, so that its connection is free again.
 async fn timely_body(request: Request, next: Next) -> Response {
     let end = tokio::time::Instant::now() + BODY_TIME_MAX;
     let timely = request.map(|body| {
@@ -183,8 +186,8 @@ async fn timely_body(request: Request, next: Next) -> Response {
     next.run(timely).await
 }
 
-/// A page elsewhere can point a name of its own at 127.0.0.1 and have a browser read this API: only requests that call
-/// this machine by a loopback name are answered.
+/// A page of another site can point its own name at 127.0.0.1 and let a browser read this API. So only
+/// requests to a loopback name are answered.
 async fn loopback_host(request: Request, next: Next) -> Response {
     let host = request
         .headers()
@@ -195,7 +198,7 @@ async fn loopback_host(request: Request, next: Next) -> Response {
     }
     (
         StatusCode::MISDIRECTED_REQUEST,
-        "This is served to this machine only: ask for http://127.0.0.1 or http://localhost.\n",
+        "This is served to this machine only: use http://127.0.0.1 or http://localhost.\n",
     )
         .into_response()
 }

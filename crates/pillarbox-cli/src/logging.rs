@@ -1,4 +1,4 @@
-//! Where the log goes: stderr, as text or JSON.
+//! The log: on stderr, as text or JSON.
 
 use std::io::IsTerminal;
 
@@ -7,11 +7,13 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Global, LogFormat};
 
-/// `level` counts when nothing else was asked for. Libraries below speak only when something is wrong.
+/// `level` is the default. Libraries log only warnings and errors.
 pub(crate) fn start(global: &Global, level: &str) -> Result<()> {
     let asked = global.log.as_deref().filter(|filter| !filter.is_empty());
     let filter = match asked {
-        Some(filter) => EnvFilter::try_new(filter).with_context(|| format!("`{filter}` is no log filter"))?,
+        Some(filter) => {
+            EnvFilter::try_new(filter).with_context(|| format!("`{filter}` is not a log filter"))?
+        }
         None => EnvFilter::new(format!(
             "warn,pillarbox={level},pillarbox_relay={level},sqlx=error,async_nats=error"
         )),

@@ -1,8 +1,8 @@
-//! The `pillarbox` command. Reads its arguments and its configuration, and leaves the work to `pillarbox-relay`.
+//! The `pillarbox` command. It reads its arguments and its configuration, and `pillarbox-relay` does the
+//! work.
 //!
 //! Data goes to stdout and everything else to stderr. It exits 0 when done, 1 when the answer is no, 2 on an error.
 
-mod bench;
 mod cli;
 mod command;
 mod config;
@@ -21,8 +21,8 @@ use crate::{
     output::{Answer, Context},
 };
 
-/// Events are made on one thread and dropped on another, thirty small allocations each: the system's allocator took a third
-/// of a relay's processor time in a drain.
+/// Events are created on one thread and dropped on another, with thirty small allocations each. The system's
+/// allocator took a third of a relay's processor time in a drain.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -34,8 +34,8 @@ fn main() -> ExitCode {
         Err(error) => return output::failed(&anyhow::anyhow!("can't start: {error}")),
     };
     let result = runtime.block_on(dispatch(cli.command, &context));
-    // It ends with the process. A blocked read of stdin must not keep the process alive, and a client whose own tasks are
-    // dropped one by one may panic (MongoDB's does).
+    // The runtime ends with the process. A blocked read of stdin must not keep the process alive, and a
+    // client whose tasks are dropped one by one may panic (MongoDB's does).
     std::mem::forget(runtime);
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
@@ -57,7 +57,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer>
         Command::Catalog(args) => command::catalog::run(args, context).await,
         Command::Streams(args) => command::streams::run(args, context).await,
         Command::Config(args) => command::config::run(args, context),
-        Command::Bench(args) => bench::run(args, context).await,
+        Command::Bench(args) => command::bench::run(args, context).await,
         Command::Completions(args) => command::completions::run(args),
     }
 }

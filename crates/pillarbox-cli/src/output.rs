@@ -1,4 +1,4 @@
-//! What goes to the person, and how: data on stdout, the rest on stderr, colours and progress only on a terminal.
+//! Output for people: data on stdout, the rest on stderr, colours and progress only on a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -22,18 +22,18 @@ use crate::{
     logging,
 };
 
-/// What a command answers: exit 0 or 1. An error is exit 2.
+/// The answer of a command: exit 0 or 1. An error is exit 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Yes,
     No,
 }
 
-/// What every command is given.
+/// What every command gets.
 pub(crate) struct Context {
     pub global: Global,
     pub json: bool,
-    /// stdout is a terminal, so progress and redrawing make sense.
+    /// stdout is a terminal, so progress bars and redrawing make sense.
     pub terminal: bool,
     /// stdout may have colours.
     pub colour: bool,
@@ -60,7 +60,7 @@ impl Context {
         config::settings(&self.sources())
     }
 
-    /// Starts logging at `level` unless the person asked for another.
+    /// Starts logging at `level`, unless the user asked for another level.
     pub(crate) fn log(&self, level: &str) -> Result<()> {
         logging::start(&self.global, level)
     }
@@ -77,7 +77,7 @@ impl Context {
         Ok(out.flush()?)
     }
 
-    /// A line for the person. Nothing is said with `--json`.
+    /// A line for people. With `--json` nothing is printed.
     pub(crate) fn say(&self, line: &str) {
         if !self.json {
             tell(line);
@@ -117,12 +117,12 @@ impl Context {
     }
 }
 
-/// The store the settings name.
+/// The store of the settings.
 pub(crate) fn open_store(settings: &Settings) -> Result<OpenStore> {
     connect::store(&settings.database).map_err(store_error)
 }
 
-/// A store's error in its own words; with its causes, except where the words say all there is to do.
+/// A store's error. Its causes are added, unless the error itself says what to do.
 pub(crate) fn store_error(error: StoreError) -> anyhow::Error {
     match error.kind {
         StoreErrorKind::NotMigrated => anyhow::anyhow!("{error}"),
@@ -130,7 +130,7 @@ pub(crate) fn store_error(error: StoreError) -> anyhow::Error {
     }
 }
 
-/// A table without lines, as wide as its contents.
+/// A table without borders, as wide as its contents.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -153,7 +153,7 @@ pub(crate) fn progress(context: &Context, what: &str, total: u64) -> ProgressBar
         .with_message(what.to_owned())
 }
 
-/// A count on stderr where the end is not known, on a terminal only.
+/// A counter on stderr for an unknown total, on a terminal only.
 pub(crate) fn counter(context: &Context, what: &str) -> ProgressBar {
     if context.json || !context.terminal {
         return ProgressBar::hidden();
@@ -165,7 +165,7 @@ pub(crate) fn counter(context: &Context, what: &str) -> ProgressBar {
         .with_message(what.to_owned())
 }
 
-/// `0.4 s`, `12 s`, `3 min`, `5 h`, `4 d`: to a person the first digits are enough.
+/// `0.4 s`, `12 s`, `3 min`, `5 h`, `4 d`: for people the first digits are enough.
 pub(crate) fn span(age: Duration) -> String {
     match age.as_secs() {
         0..10 => format!("{:.1} s", age.as_secs_f64()),
@@ -176,12 +176,12 @@ pub(crate) fn span(age: Duration) -> String {
     }
 }
 
-/// A line on stderr. That nobody reads it is no reason to fail.
+/// A line on stderr. A closed stderr is not an error.
 pub(crate) fn tell(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Says what went wrong. A reader that went away is a normal end.
+/// Prints an error. A closed pipe is a normal end.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error
         .chain()
@@ -193,7 +193,7 @@ pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        // Some errors repeat their source's words in their own.
+        // Some errors already contain the text of their source.
         if !text.ends_with(&cause) {
             let separator = if text.is_empty() { "" } else { ": " };
             text.push_str(separator);

@@ -19,6 +19,7 @@ pub(crate) fn usage() -> Usage {
 }
 
 /// Processor time of another process so far.
+#[cfg(feature = "bench")]
 pub(crate) fn cpu_seconds_of(pid: u32) -> Option<f64> {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -26,8 +27,9 @@ pub(crate) fn cpu_seconds_of(pid: u32) -> Option<f64> {
 }
 
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    // The second field is the program's name in parentheses and may hold anything; utime and stime are the 14th and
-    // 15th field. The kernel gives them in hundredths of a second to every program, whatever its own clock.
+    // The second field is the program's name in parentheses and may contain anything; utime and stime are
+    // fields 14 and 15. The kernel reports them to every program in hundredths of a second, whatever its own
+    // clock.
     const TICKS_PER_SECOND: f64 = 100.0;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;

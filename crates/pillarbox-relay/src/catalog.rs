@@ -1,5 +1,5 @@
-//! Which kinds of events there are: what was seen among the latest, where it goes, which schema it must fit, and what it
-//! looks like.
+//! The kinds of events: which ones occur among the latest events, where they go, which schema they must match, and an
+//! example of each.
 
 pub mod mask;
 
@@ -17,17 +17,17 @@ use crate::{
     store::{Admin, StoreError},
 };
 
-/// Kinds that are told of. Whoever puts an id into an event's type has more, and no use for them.
+/// How many kinds are listed. If event types contain ids, there are more, but a longer list would not help.
 pub const KINDS_MAX: usize = 1_000;
-/// How far back a look may go.
+/// How many of the latest events may be read.
 pub const LAST_MAX: usize = 1_000_000;
-/// A larger payload is no example.
+/// A larger payload is not used as an example.
 pub const EXAMPLE_BYTES_MAX: usize = 16 * 1024;
 
-/// What a store saw among its latest events.
+/// What a store found among its latest events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
-    /// How many events it looked at.
+    /// How many events were read.
     pub events: u64,
     /// When the oldest of them was written.
     pub since: Option<Timestamp>,
@@ -41,19 +41,19 @@ pub struct Kind {
     pub event_type: String,
     pub schema_version: i32,
     pub topic: String,
-    /// Where the events themselves name it.
+    /// If the events name one themselves.
     pub stream: Option<String>,
     pub count: u64,
     pub last_seen: Timestamp,
-    /// Of the latest of them.
+    /// From the latest of these events.
     pub aggregate_type: String,
-    /// The same one's, unless it is over [`EXAMPLE_BYTES_MAX`].
+    /// From the same event, unless it is larger than [`EXAMPLE_BYTES_MAX`].
     pub payload: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Catalog {
-    /// How many of the latest events were looked at.
+    /// How many of the latest events were read.
     pub looked_at: u64,
     /// When the oldest of them was written.
     pub since: Option<Timestamp>,
@@ -68,21 +68,21 @@ pub struct Entry {
     pub schema_version: i32,
     pub topic: String,
     pub aggregate_type: String,
-    /// `None`: no route takes the topic.
+    /// `None`: no route matches the topic.
     pub sink: Option<Arc<str>>,
     pub stream: Option<Arc<str>>,
-    /// `None`: nothing is asked of the payload.
+    /// `None`: the payload is not checked against a schema.
     pub schema: Option<String>,
     pub count: u64,
-    /// Over the time since the oldest event that was looked at.
+    /// Over the time since the oldest event that was read.
     pub per_second: f64,
     pub last_seen: Timestamp,
-    /// The latest payload, its values masked.
+    /// The latest payload with its values masked.
     pub example: Option<Value>,
 }
 
 impl Catalog {
-    /// Looks at the latest events, as many as `last`.
+    /// Reads the latest `last` events.
     pub async fn of(
         admin: &dyn Admin,
         last: usize,
@@ -99,10 +99,10 @@ impl Catalog {
         let span = span(look.since, now);
         let entries = look.kinds.into_iter().zip(&events).zip(schemas);
         let entry = |((kind, event), schema): ((Kind, &Event), Option<String>)| {
-            let destination = routes.destination(event);
+            let target = routes.matching(event);
             Entry {
-                sink: destination.as_ref().map(|to| to.sink.clone()),
-                stream: destination.and_then(|to| to.stream),
+                sink: target.as_ref().map(|to| to.sink.clone()),
+                stream: target.and_then(|to| to.stream),
                 per_second: kind.count as f64 / span.as_secs_f64(),
                 example: kind.payload.as_deref().and_then(mask::masked),
                 schema,
@@ -124,7 +124,7 @@ impl Catalog {
     }
 }
 
-/// As much of an event as routes and schemas ask for.
+/// An event with the fields that routes and schemas need.
 fn event(kind: &Kind) -> Event {
     let mut event = Event::to(&kind.topic)
         .event_type(&kind.event_type)
@@ -134,7 +134,7 @@ fn event(kind: &Kind) -> Event {
     event
 }
 
-/// At least a second: of a moment nobody can tell a rate.
+/// At least one second, because a rate over a shorter time says nothing.
 fn span(since: Option<Timestamp>, now: Timestamp) -> Duration {
     let since = since.map(|since| now.duration_since(since));
     since

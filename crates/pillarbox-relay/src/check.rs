@@ -1,9 +1,9 @@
-//! Checks before publishing: what an event must fulfil to leave the store.
+//! Checks that an event must pass before it is published.
 //!
-//! A payload is held against its [`schema`](schemas), the event against [`rules`], its version against the
-//! [`versions`] of its aggregate before it. An event that fails is a dead letter that says which check and where;
-//! a check that is set to warn only says so. Errors name the place and what was expected, never a payload's values:
-//! those may be secret.
+//! The payload is checked against its [`schema`](schemas), the event against the [`rules`], and its version against the
+//! earlier [`versions`] of its aggregate. An event that fails becomes a dead letter, which says which check failed and
+//! where. A check that is set to warn only logs it. Errors name the place and what was expected, but never values of a
+//! payload, because these may be secret.
 
 pub mod folder;
 mod recent;
@@ -33,17 +33,18 @@ use self::{
 };
 use crate::{event::Seq, store::StoreError};
 
-/// Work before others get their turn on the thread. Events are no measure of it: one rule may take long over each.
+/// How long checks run before they yield to other tasks on the thread. A number of events would not do, because one
+/// rule may take long for each event.
 const WORK_AT_ONCE: Duration = Duration::from_millis(1);
-/// What is kept of a failed event's problems, in characters.
+/// The longest error text of a failed event, in characters.
 const ERROR_CHARS_MAX: usize = 1_000;
 
-/// What is checked. By default nothing is.
+/// The checks to run. None by default.
 #[derive(Debug, Clone, Default)]
 pub struct CheckOptions {
     pub schemas: Option<SchemaOptions>,
     pub rules: Vec<RuleOptions>,
-    /// Whether an aggregate's versions must increase, and what becomes of an event whose version does not.
+    /// Whether the versions of an aggregate must increase, and what happens to an event whose version does not.
     pub aggregate_versions: Option<OnFailure>,
 }
 
@@ -53,18 +54,18 @@ impl CheckOptions {
     }
 }
 
-/// What becomes of an event that fails a check.
+/// What happens to an event that fails a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// It is a dead letter.
+    /// It becomes a dead letter.
     #[default]
     Reject,
-    /// It is delivered, and the log says so.
+    /// It is delivered, and a warning is logged.
     Warn,
 }
 
-/// Something an event did not fulfil.
+/// One failed check of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// Which check: ``schema `OrderPlaced/1.json` ``, ``rule `stores-named` ``, `aggregate_versions`.
@@ -81,22 +82,22 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a look at one event found.
+/// The result of the checks of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Pass,
     /// At least one.
     Failed(Vec<Failure>),
-    /// It can't be checked now: what the check needs is away.
+    /// It can't be checked now, because something that the check needs is away.
     Wait {
         error: String,
-        /// When to look again, about.
+        /// About how long to wait before the next attempt.
         retry_in: Duration,
     },
 }
 
 impl Finding {
-    /// How long to wait before looking again, when it can't be checked now.
+    /// How long to wait before the next attempt, if the event can't be checked now.
     pub fn wait(&self) -> Option<Duration> {
         match self {
             Self::Wait { retry_in, .. } => Some(*retry_in),
@@ -104,7 +105,7 @@ impl Finding {
         }
     }
 
-    /// Why it must not go out, in one text; `None` when it may.
+    /// Why the event must not be published, as one text. `None` if it may be.
     pub fn rejection(&self) -> Option<String> {
         let Self::Failed(failures) = self else {
             return None;
@@ -118,7 +119,7 @@ impl Finding {
     }
 }
 
-/// Why checks can't be made from their options.
+/// Why the options of the checks can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     #[error(transparent)]
@@ -129,7 +130,7 @@ pub enum CheckError {
     Rule(#[from] rules::RuleError),
 }
 
-/// The checks in force.
+/// The checks, compiled.
 pub struct Checks {
     schemas: Option<Schemas>,
     rules: Vec<Rule>,
@@ -144,8 +145,8 @@ impl fmt::Debug for Checks {
 }
 
 impl Checks {
-    /// Reads the schemas of a folder and compiles the rules. `versions` knows what versions were let through before;
-    /// without it only what is looked at now counts.
+    /// Reads the schemas of a folder and compiles the rules. `versions` knows the versions of earlier events. Without
+    /// it, only the events checked since the start count.
     pub fn new(
         options: &CheckOptions,
         versions: Option<Arc<dyn AggregateVersions>>,
@@ -164,7 +165,7 @@ impl Checks {
         })
     }
 
-    /// Keeps the schemas of a folder fresh; never ends.
+    /// Reads the schemas of a folder again when they change. Never returns.
     pub async fn keep_fresh(&self, every: Duration) {
         match &self.schemas {
             Some(schemas) => schemas.keep_fresh(every).await,
@@ -172,8 +173,9 @@ impl Checks {
         }
     }
 
-    /// Looks at events in the order of their aggregates' lives. `memory` is what this reader has let through; without it the
-    /// aggregates' versions are not looked at, as of events that were let through before.
+    /// Checks events. The events of an aggregate must be in their order. `memory` contains the versions that this
+    /// reader has accepted. Without it the versions of aggregates are not checked; this is for events that were
+    /// accepted before.
     pub async fn look(
         &self,
         events: &[(Seq, &Event)],
@@ -198,7 +200,7 @@ impl Checks {
         Ok(findings)
     }
 
-    /// The schema that each of these events must fit, or why it can't be told; `None` where there is none.
+    /// For each event: the schema that its payload must match, or why it is not known. `None` if there is no schema.
     pub async fn schema_names(&self, events: &[Event]) -> Vec<Option<String>> {
         let Some(schemas) = &self.schemas else {
             return vec![None; events.len()];
@@ -208,31 +210,32 @@ impl Checks {
         events.iter().map(|event| view.name(event)).collect()
     }
 
-    /// Tells of what failed and goes out all the same: now and then, not of each event, and once of
-    /// one, however often it is looked at.
+    /// Logs failures of an event that is delivered all the same. It does so now and then, not for each event, and only
+    /// once for the same event, however often it is checked.
     pub fn warn(&self, event: &Event, finding: &Finding) {
         if let Finding::Failed(failures) = finding {
-            self.warnings.tell(event, failures);
+            self.warnings.log(event, failures);
         }
     }
 
-    /// Failures that were only warned of, so far.
+    /// How many failures only caused a warning so far.
     pub fn warned(&self) -> u64 {
         self.warnings.count()
     }
 
-    /// Why schemas can't be had, while their registry is away.
+    /// Why schemas are not available, if the registry is away.
     pub fn registry_down(&self) -> Option<String> {
         self.schemas.as_ref()?.registry_down()
     }
 
-    /// A panic in a check is that event's failure. Nobody can say in which; it is taken as a schema's, if there are any.
+    /// A panic in a check counts as a failure of the event. It is not known which check it was, so the `on_failure` of
+    /// the schemas applies, if there are any.
     fn safely(&self, look: impl FnOnce() -> Finding) -> Finding {
         catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_| {
             Finding::Failed(vec![Failure {
                 check: "checks".to_owned(),
                 path: "/".to_owned(),
-                problem: "a check broke off on this payload".to_owned(),
+                problem: "a check crashed on this payload".to_owned(),
                 on_failure: self.schemas.as_ref().map(Schemas::on_failure).unwrap_or_default(),
             }])
         })
@@ -268,7 +271,7 @@ impl Checks {
     }
 }
 
-/// A payload that is parsed once, and only if a check wants it.
+/// A payload that is parsed at most once, and only if a check needs it.
 pub(crate) struct Payload<'e> {
     bytes: &'e [u8],
     parsed: Option<Result<Value, String>>,

@@ -1,4 +1,4 @@
-//! From an address in the configuration to a store or a sink, by the [`driver`] of its scheme.
+//! Opens a store or a sink from an address in the configuration, with the [`driver`] of its scheme.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,23 +13,23 @@ use crate::{
     pressure::Gauge,
     reprocess::Schedules,
     sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams, TopicSpec},
-    store::{Admin, Store, StoreError, StoreErrorKind},
+    store::{Admin, Store, StoreError, StoreErrorKind, records::Records},
 };
 
 /// A database with an outbox.
 #[derive(Clone)]
 pub struct DatabaseOptions {
-    /// An address that one of [`driver::STORES`] takes.
+    /// An address for one of [`driver::STORES`].
     pub url: String,
     pub tables: Tables,
     pub claim: Claim,
-    /// LISTEN and NOTIFY (PostgreSQL). Off: only the poll wakes the relay.
+    /// Use LISTEN and NOTIFY (PostgreSQL). Off: the relay only polls.
     pub notify: bool,
-    /// The address is a transaction pooler (PgBouncer): nothing may be kept in a session.
+    /// The address is a transaction pooler (PgBouncer): no session state may be used.
     pub pooler: bool,
     pub connections_max: u32,
     pub connect_timeout: Duration,
-    /// How long a statement may take (PostgreSQL). A connection that has gone silent must not hang the relay for ever.
+    /// How long a statement may take (PostgreSQL). A silent connection must not block the relay for ever.
     pub answer_timeout: Duration,
 }
 
@@ -54,7 +54,7 @@ pub enum Claim {
     /// A relay leases lanes of keys: each key keeps its order.
     #[default]
     Lanes,
-    /// A relay locks the events themselves, as they come (MongoDB). No order is kept beyond a batch.
+    /// A relay locks the events themselves as they arrive (MongoDB). No order is kept beyond a batch.
     Rows,
 }
 
@@ -65,39 +65,62 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     pub admin: Arc<dyn Admin>,
     pub dead_letters: Arc<dyn DeadLetters>,
-    pub notices: Arc<dyn Notices>,
-    pub schedules: Arc<dyn Schedules>,
-    /// What the check of aggregates' versions asks.
-    pub versions: Arc<dyn AggregateVersions>,
-    /// Where producers see how much waits.
-    pub gauge: Arc<dyn Gauge>,
+    /// For [`Notices`] and [`Schedules`].
+    pub records: Arc<dyn Records>,
+    /// For the check of aggregate versions. `None`: this database does not support it.
+    pub versions: Option<Arc<dyn AggregateVersions>>,
+    /// The figures for producers. `None`: this database can't limit producers.
+    pub gauge: Option<Arc<dyn Gauge>>,
 }
 
 impl OpenStore {
-    /// Where one type does everything.
+    /// For a store that implements everything in one type.
     pub fn new<S>(kind: &'static str, store: Arc<S>) -> Self
     where
-        S: Store + Admin + DeadLetters + Notices + Schedules + AggregateVersions + Gauge,
+        S: Store + Admin + DeadLetters + Records + AggregateVersions + Gauge,
     {
         Self {
             kind,
             store: store.clone(),
             admin: store.clone(),
             dead_letters: store.clone(),
-            notices: store.clone(),
-            schedules: store.clone(),
-            versions: store.clone(),
-            gauge: store,
+            records: store.clone(),
+            versions: Some(store.clone()),
+            gauge: Some(store),
         }
+    }
+
+    /// The notices of this outbox.
+    pub fn notices(&self) -> Notices {
+        Notices::new(self.records.clone())
+    }
+
+    /// The runs of the schedules for dead letters.
+    pub fn schedules(&self) -> Schedules {
+        Schedules::new(self.records.clone())
+    }
+
+    /// For a configuration that requires checks of versions.
+    pub fn require_versions(&self) -> Result<Arc<dyn AggregateVersions>, StoreError> {
+        self.versions.clone().ok_or_else(|| {
+            StoreError::new(
+                StoreErrorKind::Misconfigured,
+                format!(
+                    "{} can't look up the versions of aggregates: leave out `outbox.validation.aggregate_versions` and \
+                     `outbox.database.unique_versions`",
+                    self.kind
+                ),
+            )
+        })
     }
 }
 
-/// Opens a store. It does not connect yet: a database that is away shows at the first use, and may come back.
+/// Opens a store without connecting. A database that is away is an error at the first use, and it may come back.
 pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
     let refused = |message: String| Err(StoreError::new(StoreErrorKind::Misconfigured, message));
     let Some(driver) = driver::store(&options.url) else {
         let (scheme, examples) = (address::scheme(&options.url), driver::store_examples());
-        return refused(format!("`{scheme}:` is no database. Use {examples}"));
+        return refused(format!("`{scheme}:` is not a database. Use {examples}"));
     };
     if options.claim == Claim::Rows && !driver.claims_rows {
         let able = driver::STORES.iter().filter(|driver| driver.claims_rows);
@@ -113,16 +136,16 @@ pub fn store(options: &DatabaseOptions) -> Result<OpenStore, StoreError> {
     }
 }
 
-/// A place that takes events.
+/// A target of events.
 #[derive(Clone)]
 pub struct SinkOptions {
-    /// An address that one of [`driver::SINKS`] takes.
+    /// An address for one of [`driver::SINKS`].
     pub url: String,
-    /// The streams that are to exist there (NATS).
+    /// The streams that must exist there (NATS).
     pub streams: Vec<StreamSpec>,
-    /// The topics that are to exist there (Kafka).
+    /// The topics that must exist there (Kafka).
     pub topics: Vec<TopicSpec>,
-    /// How long to wait for the other side's word on one event.
+    /// How long to wait for the acknowledgement of one event.
     pub publish_timeout: Duration,
 }
 
@@ -136,7 +159,7 @@ impl SinkOptions {
         }
     }
 
-    /// Whether anything is to exist there.
+    /// Whether streams or topics must exist there.
     pub fn has_streams(&self) -> bool {
         !self.streams.is_empty() || !self.topics.is_empty()
     }
@@ -147,9 +170,9 @@ pub struct OpenSink {
     /// [`driver::About::kind`]
     pub kind: &'static str,
     pub sink: Arc<dyn Sink>,
-    /// Where the sink has streams one can check and make.
+    /// If the sink has streams that can be checked and created.
     pub streams: Option<Arc<dyn Streams>>,
-    /// Where the HTTP API has something to serve.
+    /// If the HTTP API serves something of the sink.
     #[cfg(feature = "http-stream")]
     pub http_stream: Option<Arc<crate::sink::http_stream::HttpStream>>,
 }
@@ -166,12 +189,12 @@ impl OpenSink {
     }
 }
 
-/// Opens a sink. It does not wait for a connection.
+/// Opens a sink without waiting for a connection.
 pub fn sink(options: &SinkOptions) -> Result<OpenSink, SinkError> {
     let refused = |message: String| Err(SinkError::new(SinkErrorKind::Misconfigured, message));
     let Some(driver) = driver::sink(&options.url) else {
         let (scheme, examples) = (address::scheme(&options.url), driver::sink_examples());
-        return refused(format!("`{scheme}:` is no sink. Use {examples}"));
+        return refused(format!("`{scheme}:` is not a sink. Use {examples}"));
     };
     match driver.open {
         Some(open) => open(options),

@@ -1,4 +1,4 @@
-//! Dead letters: events that will not be delivered as they are, why, and what people do about them.
+//! Dead letters: events that will not be delivered as they are, the reasons, and what people did about them.
 
 mod bulk;
 mod fingerprint;
@@ -17,7 +17,7 @@ pub use self::{
 };
 use crate::{event::Seq, settlement::DeadReason, store::StoreError};
 
-/// The failures of an event that are remembered: the latest.
+/// The number of failures that are kept for an event: the latest ones.
 pub const FAILURES_MAX: usize = 20;
 
 /// An event that died.
@@ -32,11 +32,11 @@ pub struct DeadLetter {
     pub error: String,
     /// Failures counted against it.
     pub attempts: u32,
-    /// Where it was to go; `None` when it never came so far.
+    /// The sink; `None` if it died before a sink was chosen.
     pub sink: Option<String>,
-    /// The relay that gave it up, by name.
+    /// The name of the relay that gave it up.
     pub relay: String,
-    /// The same for the same failure of other events.
+    /// Equal for the same failure of other events.
     pub fingerprint: String,
     pub died_at: Timestamp,
     pub state: DeadState,
@@ -44,31 +44,31 @@ pub struct DeadLetter {
     pub blocks_key: bool,
 }
 
-/// What became of a dead letter.
+/// The state of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadState {
-    /// Somebody has to look at it.
+    /// It is neither replayed nor discarded, or it died again after a replay.
     Open,
     Replayed,
     Discarded,
 }
 
-/// Everything known about one.
+/// All details of a dead letter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeadDetails {
     #[serde(flatten)]
     pub letter: DeadLetter,
-    /// The latest tries that failed, oldest first; at most [`FAILURES_MAX`].
+    /// The latest failed attempts, oldest first; at most [`FAILURES_MAX`].
     pub failures: Vec<Failure>,
     /// What people did about it, oldest first.
     pub recoveries: Vec<Recovery>,
-    /// What was to be delivered; `None` when the row can't be read.
+    /// The event; `None` if the row can't be read.
     #[serde(skip)]
     pub event: Option<Event>,
 }
 
-/// A try that failed.
+/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub at: Timestamp,
@@ -77,14 +77,14 @@ pub struct Failure {
     pub relay: String,
 }
 
-/// Something a person did about a dead letter.
+/// An action on a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovery {
     pub action: RecoveryAction,
     pub at: Timestamp,
     pub by: String,
     pub why: Option<String>,
-    /// The event made in its place, when it was replayed as a new one.
+    /// The id of the copy, if it was replayed as a new event.
     pub new_id: Option<Uuid>,
 }
 
@@ -95,13 +95,13 @@ pub enum RecoveryAction {
     Discarded,
 }
 
-/// Which dead letters. What is not given does not restrict.
+/// Selects dead letters. Fields that are not set do not restrict the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeadFilter {
     pub ids: Vec<Uuid>,
     pub fingerprint: Option<String>,
-    /// A topic, or with `.>` at its end all below it; `>` alone is every topic.
+    /// A topic. With `.>` at its end, all topics below it; `>` alone is every topic.
     pub topic: Option<String>,
     pub event_type: Option<String>,
     pub key: Option<String>,
@@ -116,24 +116,46 @@ pub struct DeadGroup {
     pub fingerprint: String,
     pub reason: DeadReason,
     pub sink: Option<String>,
-    /// The latest one's.
+    /// The error of the latest letter.
     pub error: String,
     pub count: u64,
     pub keys: u64,
     pub topics: u64,
     pub first_died_at: Timestamp,
     pub last_died_at: Timestamp,
-    /// When people were told last that events die of this.
+    /// When the last notice about this cause was sent. [`DeadLetters::groups`] leaves it empty;
+    /// [`Notices::add_told`](crate::notice::Notices::add_told) fills it in.
     pub told_at: Option<Timestamp>,
 }
 
-/// What a bulk action would touch.
+/// The letters that a bulk action would affect.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Touched {
     pub count: u64,
     pub keys: u64,
-    /// With how many of each; the most numerous first, at most 100.
+    /// Each topic with its number of letters; the most numerous first, at most 100.
     pub topics: Vec<(String, u64)>,
+}
+
+/// A cause of open dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCause {
+    pub fingerprint: String,
+    /// Open letters.
+    pub count: u64,
+    pub last_died_at: Timestamp,
+}
+
+/// The most causes that [`DeadLetters::causes`] returns.
+pub const CAUSES_MAX: usize = 10_000;
+
+/// The results of the letters of a fingerprint that has no open ones left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CauseResult {
+    pub replayed: u64,
+    pub discarded: u64,
+    /// Replayed letters whose events are neither delivered nor dead again.
+    pub waiting: u64,
 }
 
 /// Who acts, and why.
@@ -146,28 +168,28 @@ pub struct Actor {
 /// What a replay sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayAs {
-    /// The same event with its id: consumers that have seen it drop it.
+    /// The same event with the same id: consumers that have processed it drop it.
     Same,
-    /// A copy with an id of its own, behind everything of its key, with the old id in its header `replay-of`.
+    /// A copy with a new id, after all other events of its key, with the old id in its header `replay-of`.
     New,
 }
 
 /// The dead letters of a store.
 ///
-/// Actions touch letters that are open, oldest first, at most `limit` at once, each call whole or not at all, and are
-/// written down with who and why. They return how many; 0 when none is left. For all that match see [`replay_all`] and
-/// [`discard_all`].
+/// Actions affect open letters, oldest first, at most `limit` in one call. Each call is applied completely or not
+/// at all, and is recorded with its actor and reason. It returns the number of letters; 0 when none is left. To act
+/// on all that match, see [`replay_all`] and [`discard_all`].
 ///
-/// A replayed event is tried at once with no attempts counted, in the order of seq within its key; events of its key
-/// that wait in the side table wait behind it. When it dies again its letter is open again and keeps its recoveries.
-/// A discarded one stays dead. A key that waits for a letter goes on when it is replayed (with it first) or discarded, or
-/// sent as a new event, and such a letter does not expire.
+/// A replayed event is tried at once with no attempts counted, in the order of seq within its key. Events of its
+/// key in the side table wait behind it. If it dies again, its letter is open again and keeps its recoveries. A
+/// discarded event stays dead. If a letter blocks its key, the key continues when the letter is replayed (its event
+/// goes first), discarded, or sent as a new event. Such a letter does not expire.
 #[async_trait]
 pub trait DeadLetters: Send + Sync + 'static {
-    /// By fingerprint, the most numerous first, at most 1,000. Only open ones.
+    /// Open letters by fingerprint, the most numerous first, at most 1,000 groups.
     async fn groups(&self, filter: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError>;
 
-    /// The latest first, from below `before` on; of every state unless one is given.
+    /// The latest first, starting below `before`. Letters of every state unless one is given.
     async fn list(
         &self,
         filter: &DeadFilter,
@@ -178,8 +200,25 @@ pub trait DeadLetters: Send + Sync + 'static {
 
     async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError>;
 
-    /// What an action with this filter would touch.
+    /// The letters that an action with this filter would affect.
     async fn touched(&self, filter: &DeadFilter) -> Result<Touched, StoreError>;
+
+    /// The causes of the open letters, the most numerous first: at most [`CAUSES_MAX`]. This is called all the
+    /// time, so it is cheaper than `groups`.
+    async fn causes(&self) -> Result<Vec<OpenCause>, StoreError>;
+
+    /// The results of the letters of this fingerprint that died at this time or later and are not open.
+    async fn outcome(&self, fingerprint: &str, since: Timestamp) -> Result<CauseResult, StoreError>;
+
+    /// Open letters that match, died at least `min_age` ago, were replayed fewer than `times_max` times and still
+    /// have their event. Oldest first.
+    async fn replayable(
+        &self,
+        filter: &DeadFilter,
+        min_age: Duration,
+        times_max: u32,
+        limit: usize,
+    ) -> Result<Vec<Uuid>, StoreError>;
 
     async fn replay(
         &self,
@@ -191,7 +230,8 @@ pub trait DeadLetters: Send + Sync + 'static {
 
     async fn discard(&self, filter: &DeadFilter, limit: usize, actor: &Actor) -> Result<usize, StoreError>;
 
-    /// Drops letters (of any state) that died longer ago than this; the events stay dead. At most `limit` at once.
+    /// Deletes letters (of any state) that died longer ago than this; the events stay dead. At most `limit` in one
+    /// call.
     async fn expire(&self, age: Duration, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -204,7 +244,7 @@ impl DeadState {
         }
     }
 
-    /// As stored; what is unknown has to be looked at.
+    /// From the stored text. An unknown state counts as open.
     pub fn from_stored(text: &str) -> Self {
         match text {
             "replayed" => Self::Replayed,
@@ -231,7 +271,7 @@ impl DeadFilter {
         }
     }
 
-    /// Whether it leaves any letter out.
+    /// Whether it excludes any letter.
     pub fn restricts(&self) -> bool {
         !self.ids.is_empty()
             || self.topic_and_prefix() != (None, None)
@@ -242,7 +282,7 @@ impl DeadFilter {
             || self.since.is_some()
     }
 
-    /// The topic to be equal to, and the beginning to be below of: at most one of them.
+    /// An exact topic, or a prefix of topics: at most one of the two.
     pub fn topic_and_prefix(&self) -> (Option<&str>, Option<&str>) {
         match self.topic.as_deref() {
             None | Some(">") => (None, None),

@@ -1,8 +1,8 @@
-//! Which databases and sinks there are.
+//! The list of databases and sinks.
 //!
-//! Each describes itself in its own folder, in a `driver.rs` that is compiled also when the rest is left out of the build:
-//! so an address of a kind that is not built in gets a useful error. This file is the list. Configuration, help, errors,
-//! redaction and the bench read it; docs/EXTENDING.md shows how to add one.
+//! Each one describes itself in a `driver.rs` in its own folder. That file is compiled even if the rest is left out of
+//! the build, so that an address of a kind that is not built in gets a useful error. Configuration, help, errors,
+//! redaction and the bench use this list. docs/EXTENDING.md shows how to add one.
 
 pub mod address;
 #[path = "sink/file/driver.rs"]
@@ -30,7 +30,7 @@ use crate::{
     store::StoreError,
 };
 
-/// Every kind of sink, in the order in which help and errors name them.
+/// All kinds of sinks, in the order of help and errors.
 pub static SINKS: &[&SinkDriver] = &[
     &nats::DRIVER,
     &kafka::DRIVER,
@@ -40,24 +40,27 @@ pub static SINKS: &[&SinkDriver] = &[
     &null::DRIVER,
 ];
 
-/// Every kind of database.
+/// All kinds of databases.
 pub static STORES: &[&StoreDriver] = &[&postgres::DRIVER, &mongodb::DRIVER, &sqlite::DRIVER];
 
-/// What both have.
+/// What sinks and databases have in common.
 pub struct About {
     /// The kind, in lower case: `nats`. Never shown to users as a name.
     pub kind: &'static str,
-    /// For people: `NATS JetStream`.
+    /// The name for people: `NATS JetStream`.
     pub name: &'static str,
-    /// What stands before the colon of its addresses.
+    /// The part of its addresses before the colon.
     pub schemes: &'static [&'static str],
     /// For help and errors.
     pub example: &'static str,
-    /// The cargo feature, of this crate and of the binary, that builds it in. `None`: always there.
+    /// What is behind such an address, for the documentation of the configuration.
+    pub summary: &'static str,
+    /// The cargo feature, of this crate and of the binary, that builds it in. `None`: always built in.
     pub feature: Option<&'static str>,
-    /// Whether an address of these schemes can be read. The error never shows the address: it may hold a password.
+    /// Whether an address of these schemes can be parsed. The error never shows the address, because it may contain a
+    /// password.
     pub check: fn(&str) -> Result<(), String>,
-    /// An address as it may be shown, without secrets.
+    /// The address without secrets, for people.
     pub redact: fn(&str) -> String,
 }
 
@@ -70,7 +73,7 @@ pub type StoreOpener = fn(&DatabaseOptions) -> Result<OpenStore, StoreError>;
 /// A kind of sink.
 pub struct SinkDriver {
     pub about: About,
-    /// What the configuration can ask to exist there.
+    /// What the configuration can require to exist there.
     pub provisions: Option<Provisions>,
     /// `None`: not built in.
     pub open: Option<SinkOpener>,
@@ -79,13 +82,13 @@ pub struct SinkDriver {
 /// A kind of database.
 pub struct StoreDriver {
     pub about: About,
-    /// Relays can share the work by locking events instead of lanes.
+    /// Whether relays can share the work by locking events instead of lanes.
     pub claims_rows: bool,
     /// `None`: not built in.
     pub open: Option<StoreOpener>,
 }
 
-/// What a sink can be asked to have.
+/// What the configuration can require to exist at a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provisions {
     /// `outbox.streams`
@@ -108,7 +111,7 @@ impl About {
         self.schemes.contains(&scheme)
     }
 
-    /// What to say about an address of this kind when it is not built in.
+    /// The error for an address of this kind if it is not built in.
     pub fn missing(&self) -> String {
         let feature = self.feature.unwrap_or("full");
         format!(
@@ -118,26 +121,41 @@ impl About {
     }
 }
 
-/// The sink that takes addresses like this one.
+/// The kind of sink for this address.
 pub fn sink(url: &str) -> Option<&'static SinkDriver> {
     let scheme = address::scheme(url);
     SINKS.iter().copied().find(|driver| driver.about.has(scheme))
 }
 
-/// The database that takes addresses like this one.
+/// The kind of database for this address.
 pub fn store(url: &str) -> Option<&'static StoreDriver> {
     let scheme = address::scheme(url);
     STORES.iter().copied().find(|driver| driver.about.has(scheme))
 }
 
-/// The sinks' addresses, by example, for help and errors: `nats://host:4222, kafka://host:9092 or stdout:`.
+/// Examples of the sinks' addresses, for help and errors: `nats://host:4222, kafka://host:9092 or stdout:`.
 pub fn sink_examples() -> String {
     listed(SINKS.iter().map(|driver| &driver.about))
 }
 
-/// The databases' addresses, by example.
+/// Examples of the databases' addresses.
 pub fn store_examples() -> String {
     listed(STORES.iter().map(|driver| &driver.about))
+}
+
+/// Each sink's example with its summary, as the documentation of the configuration lists them.
+pub fn sink_summaries() -> String {
+    summaries(SINKS.iter().map(|driver| &driver.about))
+}
+
+/// The same of the databases.
+pub fn store_summaries() -> String {
+    summaries(STORES.iter().map(|driver| &driver.about))
+}
+
+fn summaries<'a>(drivers: impl Iterator<Item = &'a About>) -> String {
+    let each = drivers.map(|about| format!("`{}`: {}.", about.example, about.summary));
+    each.collect::<Vec<_>>().join(" ")
 }
 
 fn listed<'a>(drivers: impl Iterator<Item = &'a About>) -> String {

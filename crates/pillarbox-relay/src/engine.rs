@@ -1,33 +1,35 @@
-//! Moves events along: discover, examine, publish, settle, as a pipeline with bounded windows.
+//! The pipeline of a relay: discover, examine, publish, settle, with bounded windows.
 //!
 //! Read it in the order in which an event passes:
 //!
 //! 1. `life`: the relay waits for the store and leases lanes (`lanes`). A `tenure` is the work on one set of lanes.
-//! 2. `discover` reads committed events; `sweep` looks for events that it missed.
+//! 2. `discovery` reads committed events, and `sweep` looks for events that it missed.
 //! 3. `examine` checks them against schemas and rules.
-//! 4. `window` holds what was read and decides which event may go out: one key after the other, each in order.
-//! 5. `publish` gives batches to the sinks and judges the answers; `health` and `destinations` know what is paused.
-//! 6. `tenure/settle` writes the results to the store; failing events wait in the side table (`tenure/due`).
+//! 4. `tenure/admit` finds the route of each event and puts it into the `window`. The window decides which event may be
+//!    sent now. It keeps the order of each key.
+//! 5. `tenure/publish` starts the batches. `sink_slot` gives them to a sink and applies the verdicts on its answers.
+//!    `health` and `destinations` record what is paused.
+//! 6. `tenure/settle` writes the results to the store. Failing events wait in the side table (`tenure/due`).
 //!
-//! `watch` notices when nothing moves any more; `progress` counts.
+//! `watch` detects that nothing makes progress any more; `progress` counts.
 //!
-//! Four types say what became of an event, each at its own place:
+//! Four types say what became of an event, each at its own stage:
 //!
 //! | type | says | made by |
 //! | --- | --- | --- |
 //! | [`Outcome`](crate::sink::Outcome) | what the sink answered | the sink |
 //! | [`Verdict`](crate::verdict::Verdict) | what an error means: retry, reject, pause, stop | `verdict.rs` |
-//! | `Resolution` | what the window does with the event: done, retry, dead, return it | `publish.rs` |
+//! | `Resolution` | what the window does with the event: done, retry, dead, return it | `sink_slot.rs` |
 //! | [`Settlement`](crate::Settlement) | what the store writes for a batch of events | the window |
 
 mod destinations;
-mod discover;
+mod discovery;
 mod examine;
 mod health;
 mod lanes;
 mod life;
 pub mod progress;
-mod publish;
+mod sink_slot;
 mod sweep;
 mod tally;
 mod tenure;
@@ -57,35 +59,37 @@ use crate::{
 /// How an engine works. Everything has a default.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Shown in `status`; need not be unique.
+    /// Shown in `status`. Need not be unique.
     pub name: String,
-    /// Events given to a sink at once.
+    /// Events in one batch for a sink.
     pub batch_events_max: usize,
     /// Batches in flight at once.
     pub publishers_max: usize,
-    /// Events read and not settled yet, in all.
+    /// Events that are read and not yet settled, in total.
     pub window_events_max: usize,
     /// The same, in bytes.
     pub window_bytes_max: usize,
-    /// A stored payload larger than this is a dead letter.
+    /// An event with a larger stored payload becomes a dead letter.
     pub payload_bytes_max: usize,
-    /// The longest wait between two looks at an idle store.
+    /// The longest wait between two reads of an idle store.
     pub poll_interval_max: Duration,
-    /// How long a lane stays leased without a sign of life: a crashed relay's lanes are taken over after it.
+    /// How long a lane stays leased without a heartbeat. After that, other relays take over the lanes of a crashed
+    /// relay.
     pub lease: Duration,
-    /// How often to look for events that discovery missed. It should find none.
+    /// How often to look for events that discovery missed. There should be none.
     pub sweep_interval: Duration,
     pub retry: RetryPolicy,
-    /// How long a destination (a stream, a topic, a partition) may take nothing before its events die. `None`: for ever.
+    /// How long a destination (a stream, a topic, a partition) may accept nothing before its events die. `None`: no
+    /// limit.
     pub destination_outage_max: Option<Duration>,
-    /// When nothing has moved for this long although there is something to move, the relay starts over; when that does
-    /// not help, it ends with an error. Longer than any timeout of sinks and stores.
+    /// If nothing makes progress for this long although there is work, the relay starts over. If that does not help, it
+    /// ends with an error. Must be longer than any timeout of sinks and stores.
     pub stall_after: Duration,
-    /// What an event must fulfil to go out. `None`: nothing, and nothing is spent on it.
+    /// The checks that an event must pass before it is published. `None`: no checks, and no cost.
     pub checks: Option<Arc<Checks>>,
-    /// The time of day. A simulation has its own.
+    /// The time of day. A simulation passes its own clock.
     pub clock: fn() -> Timestamp,
-    /// For jitter: the same seed gives the same waits.
+    /// The seed for jitter: the same seed gives the same waits.
     pub seed: u64,
 }
 
@@ -112,22 +116,22 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Events read at once: enough to keep all publishers busy.
+    /// Events in one page: enough to keep all publishers busy.
     fn page_events_max(&self) -> usize {
         (self.batch_events_max * self.publishers_max).clamp(1, self.window_events_max)
     }
 }
 
-/// An engine that has not started yet. A [`crate::Relay`] has one.
+/// An engine that has not started yet. [`crate::Relay`] contains one.
 pub struct Engine {
     pub store: Arc<dyn Store>,
-    /// By the names the routes use.
+    /// By the names that the routes use.
     pub sinks: BTreeMap<Arc<str>, Arc<dyn Sink>>,
     pub routes: Routes,
     pub options: Options,
 }
 
-/// An engine at work. Dropping it asks the engine to stop, and does not wait for that.
+/// A running engine. Dropping the handle asks the engine to stop and does not wait for it.
 pub struct EngineHandle {
     pub id: RelayId,
     pub progress: Arc<Progress>,
@@ -135,14 +139,14 @@ pub struct EngineHandle {
     task: Option<JoinHandle<Result<(), RelayError>>>,
 }
 
-/// Why a relay ended by itself. Outages don't end it: it waits.
+/// Why a relay ended by itself. An outage does not end it: it waits.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    #[error("the store refuses to work: {0}")]
+    #[error("the database can't be used: {0}")]
     Store(#[source] StoreError),
-    #[error("the relay does not get on, and starting over did not help: {waiting_for}")]
+    #[error("the relay makes no progress, and starting over did not help: {waiting_for}")]
     Stalled { waiting_for: String },
-    #[error("sink `{sink}` refuses to work: {error}")]
+    #[error("sink `{sink}` can't be used: {error}")]
     Sink {
         sink: String,
         error: crate::sink::SinkError,
@@ -150,7 +154,7 @@ pub enum RelayError {
 }
 
 impl Engine {
-    /// Starts it on the current tokio runtime.
+    /// Starts the engine on the current tokio runtime.
     pub fn start(self) -> EngineHandle {
         let stop = CancellationToken::new();
         let progress = Arc::new(Progress::of(self.options.checks.clone()));
@@ -179,7 +183,7 @@ impl Engine {
     }
 }
 
-/// What every part of a relay works with.
+/// What every part of a relay uses.
 struct Context {
     store: Arc<dyn Store>,
     routes: Routes,
@@ -191,7 +195,7 @@ struct Context {
 }
 
 impl Context {
-    /// Says so once, not at every try.
+    /// Logs it once, not at every attempt.
     fn store_is_down(&self, error: &StoreError) {
         if self.progress.store_is(Some(error.chain())) {
             tracing::warn!(why = error.chain(), "the database is away; retrying");
@@ -206,25 +210,25 @@ impl Context {
 }
 
 impl EngineHandle {
-    /// Finishes what is in flight, hands the lanes back and ends.
+    /// Finishes what is in flight, releases the lanes and ends.
     pub async fn stop(self) -> Result<(), RelayError> {
         self.stop.cancel();
         self.finished().await
     }
 
-    /// Ends it at once, as a crash would: nothing is settled, nothing handed back.
+    /// Ends the engine at once, like a crash: it settles nothing and releases nothing.
     pub fn abort(&self) {
         if let Some(task) = &self.task {
             task.abort();
         }
     }
 
-    /// Whether it has ended, by itself or because it was told to.
+    /// Whether the engine has ended, by itself or because it was stopped.
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// A handle that can ask the relay to stop from elsewhere (a signal).
+    /// A token that other code, for example a signal handler, can use to stop the relay.
     pub fn stopper(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -248,7 +252,7 @@ impl Drop for EngineHandle {
     }
 }
 
-/// How a task ended. One that was aborted ended as it should; a panic goes on.
+/// The result of a task that ended. An aborted task ended well; a panic is raised again.
 pub(crate) fn joined(ended: Result<Result<(), RelayError>, JoinError>) -> Result<(), RelayError> {
     match ended {
         Ok(result) => result,

@@ -1,8 +1,8 @@
-//! What an event looks like on the other side: which of its fields are headers, and what the body is.
+//! The format of an event at the receiver: which of its fields are headers, and what the body is.
 //!
-//! Sinks whose wire has headers carry a [`Message`]: a key, headers, a body. Sinks that write lines have no headers: they
-//! carry a `line`, one JSON object. Which of an event's fields stand where is decided here, by its route;
-//! how they are written on a wire is the sink's own affair.
+//! Sinks with headers send a [`Message`]: a key, headers and a body. Sinks that write lines have no headers; they write
+//! a `line`, one JSON object. This module decides, by the event's route, where each field goes. The sink decides how it
+//! is written on the wire.
 
 mod cloudevents;
 mod debezium;
@@ -16,54 +16,54 @@ use bytes::Bytes;
 
 use crate::sink::{Outgoing, SinkError, SinkErrorKind};
 
-/// How a route wraps its events.
+/// The format of a route's events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Envelope {
-    /// The payload is the body, byte for byte; the rest are headers.
+    /// The payload is the body, byte for byte. The rest are headers.
     #[default]
     Raw,
     /// CloudEvents 1.0.
     CloudEvents {
         mode: Mode,
-        /// Where its events happen; `/<aggregate_type>` unless given.
+        /// The source of its events. The default is `/<aggregate_type>`.
         source: Option<Arc<str>>,
     },
     /// One JSON object with everything.
     Pillarbox,
-    /// What Debezium's outbox event router emits: the payload, with the headers `id` and `eventType`.
+    /// The output of Debezium's outbox event router: the payload, with the headers `id` and `eventType`.
     Debezium,
 }
 
-/// How a CloudEvent is laid out.
+/// The two modes of CloudEvents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The payload is the body, attributes are headers.
+    /// The payload is the body, and attributes are headers.
     Binary,
-    /// One JSON object with the attributes and the payload as `data`.
+    /// One JSON object with the attributes, and the payload as `data`.
     Structured,
 }
 
-/// How a sink writes the headers of CloudEvents, as the binding of its protocol says. Each sink has its own.
+/// How a sink writes the headers of CloudEvents, according to the binding of its protocol. Each sink has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding {
-    /// Before the names of attributes: `ce_`.
+    /// The prefix of the attributes' names: `ce_`.
     pub prefix: &'static str,
-    /// Headers hold ASCII only: values are escaped as in HTTP.
+    /// Headers can only contain ASCII. Values are escaped as in HTTP.
     pub escapes: bool,
 }
 
-/// An event as it goes over a wire that has headers.
+/// An event for a wire with headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
     pub key: &'a str,
-    /// The envelope's own first: a producer's header never has one of their names.
+    /// The envelope's own headers come first. A producer's header never has one of their names.
     pub headers: Vec<Header<'a>>,
     pub body: Bytes,
 }
 
 pub type Header<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-/// The event in its route's envelope.
+/// Puts the event into its route's envelope.
 pub fn message(outgoing: &Outgoing, binding: Binding) -> Result<Message<'_>, SinkError> {
     let stored = &*outgoing.event;
     match &outgoing.envelope {
@@ -76,7 +76,8 @@ pub fn message(outgoing: &Outgoing, binding: Binding) -> Result<Message<'_>, Sin
     }
 }
 
-/// The producer's own headers. Those that would pass for the envelope's, which consumers trust, have `X-` before their names.
+/// The producer's own headers. Consumers trust the envelope's headers, so a producer's header with such a name gets the
+/// prefix `X-`.
 fn own_headers<'a>(
     headers: &'a std::collections::BTreeMap<String, String>,
     taken: impl Fn(&str) -> bool,

@@ -1,29 +1,29 @@
-//! An event as the store has it: what the producer wrote, and where it lies.
+//! An event as the store has it: what the producer wrote, and its place in the store.
 
 use jiff::Timestamp;
 use pillarbox::Event;
 
-/// An event's place in its store: the order of writing, and of its key.
+/// An event's place in its store. It is the order of writing, and the order within a key.
 pub type Seq = i64;
 
-/// One of the 256 parts that keys hash to; what relays lease.
+/// One of the 256 parts to which keys hash. Relays lease lanes.
 pub type Lane = u8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredEvent {
     pub seq: Seq,
     pub lane: Lane,
-    /// Failed attempts counted against it so far. An outage counts none, and neither does the delivery.
+    /// Failed attempts that were counted so far. An outage is not counted, and neither is the delivery.
     pub attempts: u32,
     pub created_at: Timestamp,
     pub event: Event,
 }
 
 impl StoredEvent {
-    /// About how much memory the event takes, for the bounds on windows.
+    /// The approximate memory of the event, for the limits of the window.
     pub fn bytes(&self) -> usize {
         const FIELDS: usize = 512;
-        /// Two texts of their own, and their place in the map.
+        /// Two separate strings, and their place in the map.
         const HEADER: usize = 64;
         let event = &self.event;
         let headers = event.headers.iter();
@@ -51,13 +51,13 @@ impl StoredEvent {
     }
 }
 
-/// A row that can't be read as an event: it becomes a dead letter with this reason.
+/// A row that can't be read as an event. It becomes a dead letter with this problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub seq: Seq,
     pub lane: Lane,
     pub problem: String,
-    /// As far as these can be read: its route may hold back its key.
+    /// `None` if they can't be read. The route of the topic may hold the key.
     pub topic: Option<String>,
     pub key: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The HTTP client for what is asked and told outside of stores and sinks: one TLS provider, no redirects, no proxy of
-//! the environment, a limit on time and on what is read.
+//! The HTTP client for everything except stores and sinks: one TLS provider, no redirects, no proxy from the
+//! environment, a limit on time and on the size of an answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,16 +8,17 @@ use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum HttpClientError {
-    #[error("the HTTP client can't be made: {0}")]
+    #[error("can't create the HTTP client: {0}")]
     Client(#[from] reqwest::Error),
     #[error("the TLS settings of the HTTP client are refused: {0}")]
     Tls(#[from] rustls::Error),
-    /// What was read so far is dropped.
+    /// The part that was read is dropped.
     #[error("the answer is larger than {bytes_max} bytes")]
     TooLarge { bytes_max: usize },
 }
 
-/// A client that gives a whole request, its answer included, this time. It trusts the machine's authorities.
+/// A client with this timeout for a whole request, including its answer. It trusts the certificate authorities of the
+/// machine.
 pub fn client(timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -35,7 +36,7 @@ pub fn client(timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
         .build()?)
 }
 
-/// The body of an answer, unless it is larger than this.
+/// The body of an answer. An error if it is larger than `bytes_max`.
 pub async fn body(mut answer: reqwest::Response, bytes_max: usize) -> Result<Vec<u8>, HttpClientError> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {

@@ -1,4 +1,4 @@
-//! The engine that carries committed events from a store to a sink.
+//! The engine that delivers committed events from a store to a sink.
 //!
 //! ```text
 //!  application                    relay                                          after
@@ -7,12 +7,23 @@
 //!                                     └────────┴─▶ dead letter
 //! ```
 //!
-//! Read it in that order: [`store`] is where events lie and what a database owes the engine; [`sink`] is where they go
-//! and what a broker owes it; [`check`] says what an event must fulfil to go there; [`route`] chooses the sink;
-//! [`verdict`] is the one place that decides what an error means; [`retry`] how long a failing event waits; [`dead`] what
-//! people do about those that will not be delivered, [`notice`] how they hear of them, [`reprocess`] what is sent again on
-//! a schedule; [`pressure`] tells producers how much waits; [`catalog`] tells which kinds of events there are; [`engine`] moves
-//! events along; a [`relay`] is the engine and everything beside it. No store names a sink and no sink names a store: [`driver`] lists them all, and [`connect`] opens them.
+//! Read it in that order:
+//!
+//! - [`store`]: where events are stored, and the contract between a database and the engine
+//! - [`sink`]: where events go, and the contract between a sink and the engine
+//! - [`check`]: what an event must pass before it is published
+//! - [`route`]: chooses the sink
+//! - [`verdict`]: the one place that decides what an error means
+//! - [`retry`]: how long a failing event waits
+//! - [`dead`]: events that will not be delivered, and what people can do about them
+//! - [`notice`]: how people are notified of them
+//! - [`reprocess`]: dead letters that are sent again on a schedule
+//! - [`pressure`]: tells producers how many events are pending
+//! - [`catalog`]: which kinds of events there are
+//! - [`engine`]: the pipeline itself
+//! - [`relay`]: the engine and the background tasks
+//!
+//! Stores and sinks don't know each other: [`driver`] lists them all, and [`connect`] opens them.
 
 pub mod catalog;
 pub mod check;

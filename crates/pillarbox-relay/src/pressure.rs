@@ -1,8 +1,8 @@
-//! Backpressure: tells producers how much waits.
+//! Backpressure: tells producers how many events are pending.
 //!
-//! [`Class`]es of topics come from the configuration. A [`Keeper`] writes them down beside the outbox, and how they stand; the
-//! producers read it when they enqueue, see [`pillarbox::pressure`]. While little waits nothing is counted.
-//! [`decide`] says when to count.
+//! [`Class`]es of topics come from the configuration. A [`Keeper`] writes them, with their figures, beside the
+//! outbox. Producers read the figures when they enqueue, see [`pillarbox::pressure`]. While few events are pending,
+//! nothing is counted. [`decide`] decides when to count.
 
 mod decide;
 mod standing;
@@ -22,23 +22,24 @@ pub use self::{
 };
 use crate::{event::Seq, route::Pattern, store::StoreError};
 
-/// While events are written, and while none are.
+/// The pause between two checks while events are written, and while none are.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_EVERY_IDLE: Duration = Duration::from_secs(1);
-/// A count may take this part of the time.
+/// After a count, the pause is this many times as long as the count took.
 const REST_TIMES: u32 = 10;
-/// Counted beyond twice the highest limit: so many of classes without limits don't hide what waits behind them.
+/// Count this many more than twice the highest limit, so that events of classes without limits don't hide those
+/// after them.
 const COUNT_MORE: u64 = 200_000;
-/// A database that is away is asked again after this.
+/// The pause before a database that is away is asked again.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Topics that share limits. Of several that a topic matches, the first counts.
+/// Topics that share limits. A topic belongs to the first class that matches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
     pub name: String,
-    /// None: every topic.
+    /// Empty: every topic.
     pub topics: Vec<Pattern>,
-    /// Without any, its events are never slowed or refused.
+    /// Without limits, its events are never slowed or refused.
     pub limit: Limit,
 }
 
@@ -48,25 +49,25 @@ impl Class {
     }
 }
 
-/// What can be known without counting much.
+/// What is known without a full count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Glance {
-    /// So many wait at most. A store that counts stops where it is enough.
+    /// An upper bound of the pending events. A store that counts stops at `enough`.
     pub waiting: u64,
-    /// Where the sequence stands; 0 where there is none.
+    /// The current value of the sequence; 0 if there is none.
     pub at: Seq,
-    /// Where it stood when the figures were written, and the highest of them.
+    /// The value of the sequence when the figures were written, and the highest of the figures.
     pub noted_at: Seq,
     pub noted_pending: u64,
-    /// How old they are.
+    /// The age of the figures.
     pub age: Option<Duration>,
 }
 
-/// Events that wait, by topic.
+/// Pending events by topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Waiting {
     pub topics: Vec<TopicWaiting>,
-    /// Events, at most, behind those that were counted.
+    /// An upper bound of the events after those that were counted.
     pub not_counted: u64,
 }
 
@@ -77,45 +78,45 @@ pub struct TopicWaiting {
     pub oldest: Option<Timestamp>,
 }
 
-/// How the classes stand, in their order.
+/// The figures of the classes, in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
     pub at: Seq,
-    /// When measuring began: what was written since may not be in them.
+    /// When the measurement began. Events written since then may be missing in the figures.
     pub measured: Instant,
-    /// Events a second that go out, of all classes.
+    /// Delivered events for each second, of all classes.
     pub drained: f64,
     pub classes: Vec<(u64, Option<Timestamp>)>,
 }
 
-/// Where producers look. No store writes the figures of its own accord.
+/// Stores the figures for producers. Only a [`Keeper`] updates them, never the store itself.
 #[async_trait]
 pub trait Gauge: Send + Sync + 'static {
-    /// Writes the classes down and removes all others; none: producers are never slowed or refused. What is there already stays
-    /// with its figures; what is new begins with what may wait at most.
+    /// Writes the classes and removes all others. With none, producers are never slowed or refused. Existing
+    /// classes keep their figures. A new class starts with the upper bound of the pending events.
     async fn set_classes(&self, classes: &[Class]) -> Result<(), StoreError>;
 
-    /// `enough` waiting events need not be told from more.
+    /// The count may stop at `enough` pending events.
     async fn glance(&self, enough: u64) -> Result<Glance, StoreError>;
 
-    /// Counts what is pending, from the oldest on and no further than `limit` events.
+    /// Counts the pending events, from the oldest, at most `limit` of them.
     async fn count(&self, at: Seq, limit: u64) -> Result<Waiting, StoreError>;
 
     async fn note(&self, figures: &Figures) -> Result<(), StoreError>;
 
-    /// Producers rely on figures of this age; `None`: of any.
+    /// Producers rely on figures up to this age; `None`: of any age.
     fn reliable_for(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Keeps the figures, for as long as the relay runs.
+/// Updates the figures while the relay runs.
 pub struct Keeper {
     pub gauge: Arc<dyn Gauge>,
     pub classes: Vec<Class>,
 }
 
-/// What was measured last, to tell how fast the backlog shrinks.
+/// The last measurement, to compute how fast the backlog shrinks.
 struct Before {
     when: Instant,
     at: Seq,
@@ -124,7 +125,7 @@ struct Before {
 }
 
 impl Keeper {
-    /// Goes on until it is stopped; with no classes, until the old ones are removed.
+    /// Runs until it is stopped. With no classes, it ends when the old ones are removed.
     pub async fn keep(self, stop: CancellationToken) {
         let mut set = false;
         let mut before = None;
@@ -135,16 +136,16 @@ impl Keeper {
                 Ok(None) => return,
                 Ok(Some(wait)) => {
                     let rest = started.elapsed() * REST_TIMES;
-                    // Where producers rely on young figures, they are told in time however long it takes.
+                    // If producers rely only on fresh figures, write them in time, however long a count takes.
                     let longest = self.gauge.reliable_for().map_or(rest, |reliable| reliable / 2);
                     wait.max(rest.min(longest))
                 }
                 Err(error) => {
-                    tracing::debug!(why = error.chain(), "producers could not be told what waits");
+                    tracing::debug!(why = error.chain(), "could not write the backpressure figures");
                     AWAY
                 }
             };
-            // Several relays do the same: not in step.
+            // Several relays do the same: keep them out of step.
             let wait = wait.mul_f64(rand::rng().random_range(1.0..1.3));
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -153,7 +154,7 @@ impl Keeper {
         }
     }
 
-    /// Measures if it is time. How long until the next look; `None` when there is nothing to keep.
+    /// Measures if it is time. Returns the pause before the next check; `None` if there is nothing to keep.
     async fn turn(
         &self,
         set: &mut bool,
@@ -204,7 +205,7 @@ impl Keeper {
         Ok(Some(if busy { LOOK_EVERY } else { LOOK_EVERY_IDLE }))
     }
 
-    /// By class, from by topic. What was not counted may be of any.
+    /// Figures by class, from figures by topic. Events that were not counted may belong to any class.
     fn sum(&self, waiting: Waiting) -> Vec<(u64, Option<Timestamp>)> {
         let mut classes: Vec<(u64, Option<Timestamp>)> =
             vec![(waiting.not_counted, None); self.classes.len()];
@@ -222,7 +223,7 @@ impl Keeper {
         classes
     }
 
-    /// Says when producers begin to feel it, and when it is over.
+    /// Logs when producers are slowed or refused, and when that is over.
     fn tell(&self, figures: &Figures, levels: &mut [Level]) {
         for ((class, level), (pending, _)) in self.classes.iter().zip(levels).zip(&figures.classes) {
             let now = Level::of(&class.limit, *pending);
@@ -231,10 +232,18 @@ impl Keeper {
             }
             let (name, pending) = (&*class.name, *pending);
             match now {
-                Level::Free => tracing::info!(class = name, pending, "producers are not slowed any more"),
-                Level::Slowed => tracing::warn!(class = name, pending, "much waits: producers are slowed"),
+                Level::Free => tracing::info!(class = name, pending, "producers are no longer slowed down"),
+                Level::Slowed => tracing::warn!(
+                    class = name,
+                    pending,
+                    "many events are pending: producers are slowed down"
+                ),
                 Level::Refused => {
-                    tracing::warn!(class = name, pending, "too much waits: producers are refused")
+                    tracing::warn!(
+                        class = name,
+                        pending,
+                        "too many events are pending: producers are refused"
+                    )
                 }
             }
             *level = now;
@@ -252,7 +261,7 @@ impl Level {
     }
 }
 
-/// Events a second that went out between two looks, smoothed.
+/// Delivered events for each second between two checks, smoothed.
 fn drained(before: Option<&Before>, at: Seq, waiting: u64) -> f64 {
     let Some(before) = before else {
         return 0.0;

@@ -1,4 +1,4 @@
-//! A whole relay, as the binary runs it and as an application can: the engine, and what works beside it.
+//! A complete relay, for the binary or inside an application: the engine and its background tasks.
 //!
 //! ```no_run
 //! # async fn embedded() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,7 +12,7 @@
 //! # Ok(()) }
 //! ```
 
-mod beside;
+mod background;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ use crate::{
     store::{RelayId, StoreError},
 };
 
-/// How long a relay that stops waits for notices that are being sent. Another relay sends the rest.
+/// How long a stopping relay waits for notices that are being sent. Another relay sends the rest.
 const LAST_NOTICES: Duration = Duration::from_secs(3);
 /// The name of the only sink of [`Relay::open`].
 const ONLY_SINK: &str = "events";
@@ -38,21 +38,21 @@ const ONLY_SINK: &str = "events";
 /// How a relay works. Everything has a default.
 #[derive(Clone)]
 pub struct Options {
-    /// How events are moved, and what they must fulfil.
+    /// How events are delivered, and which checks they must pass.
     pub engine: engine::Options,
-    /// Dead letters that are older are dropped. `None`: none is.
+    /// Older dead letters are deleted. `None`: all are kept.
     pub letters_kept: Option<Duration>,
-    /// Dead letters to send again.
+    /// Schedules for sending dead letters again.
     pub reprocess: Vec<Schedule>,
-    /// Limits on what may wait. `None`: this relay keeps no figures, and leaves those of other relays alone.
+    /// Limits on pending events. `None`: this relay keeps no figures, and does not change those of other relays.
     pub backpressure: Option<Vec<Class>>,
-    /// How people are told of dead letters and troubles.
+    /// How people are notified of dead letters and troubles.
     pub notices: notice::Options,
-    /// The ways to tell them. Empty: nobody is told.
+    /// The channels for notices. Empty: nobody is notified.
     pub channels: Vec<Arc<dyn Channel>>,
-    /// How often the checks look for schemas that have changed.
+    /// How often the checks look for changed schemas.
     pub schemas_reload: Duration,
-    /// The outbox's table, as notices name it.
+    /// The outbox's table, for notices.
     pub outbox: String,
 }
 
@@ -74,13 +74,13 @@ impl Default for Options {
 /// A relay that has not started yet.
 pub struct Relay {
     pub store: OpenStore,
-    /// By the names the routes use.
+    /// By the names that the routes use.
     pub sinks: BTreeMap<Arc<str>, Arc<dyn Sink>>,
     pub routes: Routes,
     pub options: Options,
 }
 
-/// Why a relay can't be made of two addresses.
+/// Why a relay can't be created from two addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("the database: {0}")]
@@ -89,7 +89,7 @@ pub enum OpenError {
     Sink(#[source] SinkError),
 }
 
-/// A relay at work. Dropping it asks the relay to stop, and does not wait for that.
+/// A running relay. Dropping the handle asks the relay to stop and does not wait for it.
 pub struct Handle {
     pub id: RelayId,
     pub progress: Arc<Progress>,
@@ -98,7 +98,7 @@ pub struct Handle {
 }
 
 impl Relay {
-    /// From one database to one sink, with the defaults of everything. Connects to nothing yet.
+    /// From one database to one sink, with default options. Does not connect yet.
     pub fn open(database: &str, sink: &str) -> Result<Self, OpenError> {
         let store = connect::store(&DatabaseOptions::new(database)).map_err(OpenError::Store)?;
         let sink = connect::sink(&SinkOptions::new(sink)).map_err(OpenError::Sink)?;
@@ -110,8 +110,8 @@ impl Relay {
         })
     }
 
-    /// Starts it on the current tokio runtime. The outbox must have been migrated; a database or a sink that is away is
-    /// waited for.
+    /// Starts the relay on the current tokio runtime. The outbox must have been migrated. If the database or a sink is
+    /// away, the relay waits for it.
     pub fn start(self) -> Handle {
         let options = self.options;
         let engine = Engine {
@@ -122,13 +122,13 @@ impl Relay {
         }
         .start();
         let (id, progress, stop) = (engine.id, engine.progress.clone(), engine.stopper());
-        let beside = Beside::default();
-        beside.start(&self.store, options, progress.clone());
+        let background = Background::default();
+        background.start(&self.store, options, progress.clone());
         let running = tokio::spawn(async move {
-            // Also when the engine panics.
-            let _stopped = beside.stop.clone().drop_guard();
+            // Also stops the background tasks if the engine panics.
+            let _stopped = background.stop.clone().drop_guard();
             let ended = engine.finished().await;
-            beside.end().await;
+            background.end().await;
             ended
         });
         Handle {
@@ -141,13 +141,13 @@ impl Relay {
 }
 
 impl Handle {
-    /// Finishes what is in flight, hands the lanes back and ends.
+    /// Finishes what is in flight, releases the lanes and ends.
     pub async fn stop(self) -> Result<(), RelayError> {
         self.stop.cancel();
         self.finished().await
     }
 
-    /// Asks the relay to stop, from elsewhere: a signal, another task.
+    /// A token that other code, for example a signal handler, can use to stop the relay.
     pub fn stopper(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -157,7 +157,7 @@ impl Handle {
         let Some(running) = &mut self.running else {
             return Ok(());
         };
-        // Taken only now: who drops this future drops the handle with it, and so asks the relay to stop.
+        // Clear it only now. If this future is dropped, the handle is dropped with it and asks the relay to stop.
         let ended = running.await;
         self.running = None;
         engine::joined(ended)
@@ -172,18 +172,18 @@ impl Drop for Handle {
     }
 }
 
-/// What works beside the engine. No event waits for it.
+/// The background tasks. No event waits for them.
 #[derive(Default)]
-struct Beside {
+struct Background {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Beside {
+impl Background {
     fn start(&self, store: &OpenStore, options: Options, progress: Arc<Progress>) {
         let (relay, letters) = (options.engine.name, store.dead_letters.clone());
         if let Some(age) = options.letters_kept {
-            self.until_stopped(beside::drop_old_letters(letters.clone(), age));
+            self.until_stopped(background::drop_old_letters(letters.clone(), age));
         }
         if let Some(checks) = options.engine.checks {
             let every = options.schemas_reload;
@@ -192,24 +192,29 @@ impl Beside {
         if !options.reprocess.is_empty() {
             let reprocessor = Reprocessor {
                 dead_letters: letters.clone(),
-                schedules: store.schedules.clone(),
+                schedules: store.schedules(),
                 list: options.reprocess,
                 relay: relay.clone(),
             };
             self.tasks.spawn(reprocessor.keep(self.stop.clone()));
         }
-        match options.backpressure {
-            Some(classes) => {
-                let gauge = store.gauge.clone();
-                self.tasks
-                    .spawn(Keeper { gauge, classes }.keep(self.stop.clone()));
+        match (options.backpressure, store.gauge.clone()) {
+            (Some(classes), Some(gauge)) => {
+                let keeper = Keeper { gauge, classes };
+                self.tasks.spawn(keeper.keep(self.stop.clone()));
             }
-            None => self.until_stopped(beside::warn_of_classes(store.admin.clone())),
+            (Some(classes), None) if !classes.is_empty() => tracing::warn!(
+                database = store.kind,
+                "this database can't limit producers: the classes of backpressure have no effect"
+            ),
+            (Some(_), None) => {}
+            (None, _) => self.until_stopped(background::warn_of_classes(store.admin.clone())),
         }
         if !options.channels.is_empty() {
             let notifier = Notifier {
                 dead_letters: letters,
-                notices: store.notices.clone(),
+                notices: store.notices(),
+                store: store.store.clone(),
                 channels: options.channels,
                 options: options.notices,
                 progress,
@@ -230,7 +235,7 @@ impl Beside {
         });
     }
 
-    /// Lets what is being done end, but waits no longer than [`LAST_NOTICES`].
+    /// Lets running work finish, but waits no longer than [`LAST_NOTICES`].
     async fn end(self) {
         self.stop.cancel();
         self.tasks.close();

@@ -1,72 +1,100 @@
-//! Sends dead letters again on a schedule, a bounded number of times each.
+//! Replays dead letters on a schedule, each a limited number of times.
 //!
-//! [`due`] says when; [`Schedules`] sees to it that one of several relays does it; [`run`] does it.
+//! [`due`] decides when. [`Schedules`] makes sure that only one of several relays does it. [`run`] does it.
 
 mod due;
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 pub use self::due::{Due, When, due};
 use crate::{
     dead::{Actor, DeadFilter, DeadLetters, ReplayAs},
-    store::StoreError,
+    store::{
+        StoreError,
+        records::{Change, Content, RecordKey, Records},
+    },
 };
 
-/// Letters of one transaction.
+/// Letters for each transaction.
 const CHUNK: usize = 500;
-/// The longest time between two looks at the clock of the database.
+/// The longest time between two reads of the database's clock.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// A database that is away is asked again after this.
+/// The pause before a database that is away is asked again.
 const AWAY: Duration = Duration::from_secs(10);
 
-/// What is sent again, and when.
+/// What to replay, and when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     pub name: String,
     pub when: When,
     pub filter: DeadFilter,
-    /// Letters of one run.
+    /// Letters for each run.
     pub limit: usize,
-    /// A letter that was replayed so often, by whomever, is left alone.
+    /// Letters that were replayed this often, by a schedule or a person, are skipped.
     pub times_max: u32,
-    /// Letters that died more recently wait for a later run.
+    /// Younger letters wait for a later run.
     pub min_age: Duration,
 }
 
-/// When schedules ran, remembered beside the outbox, by the database's clock; and which letters they may take.
-#[async_trait]
-pub trait Schedules: Send + Sync + 'static {
-    /// The time, and when this schedule ran last.
-    async fn last_run(&self, name: &str) -> Result<(Timestamp, Option<Timestamp>), StoreError>;
+/// The space of the [`Records`] of schedules.
+const SPACE: &str = "schedule";
 
-    /// Writes down that it runs now. False: another relay was first, as it did not run last when we believe.
-    async fn claim_run(&self, name: &str, last: Option<Timestamp>) -> Result<bool, StoreError>;
+/// The last runs of schedules, by the database's clock. Several relays share them, and one relay claims each run.
+#[derive(Clone)]
+pub struct Schedules {
+    records: Arc<dyn Records>,
+}
 
-    /// Open letters that match, died at least so long ago and were replayed fewer than so many times; the oldest first.
-    async fn candidates(
-        &self,
-        filter: &DeadFilter,
-        min_age: Duration,
-        times_max: u32,
-        limit: usize,
-    ) -> Result<Vec<Uuid>, StoreError>;
+/// The last run of a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastRun {
+    pub at: Timestamp,
+    version: u64,
+}
+
+impl Schedules {
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        Self { records }
+    }
+
+    /// The database's time, and when this schedule ran last.
+    pub async fn last_run(&self, name: &str) -> Result<(Timestamp, Option<LastRun>), StoreError> {
+        let (now, runs) = self.records.read(SPACE, Some(name), 1).await?;
+        let last = runs.first().map(|run| LastRun {
+            at: run.written_at,
+            version: run.version,
+        });
+        Ok((now, last))
+    }
+
+    /// Records that the schedule runs now. False: another relay has run it since `last`.
+    pub async fn claim_run(&self, name: &str, last: Option<LastRun>) -> Result<bool, StoreError> {
+        let run = Change {
+            key: RecordKey::new(SPACE, name),
+            version: last.map_or(0, |last| last.version),
+            content: Some(Content {
+                value: "{}".into(),
+                due_in: None,
+                keep_for: None,
+            }),
+        };
+        self.records.write(&[run]).await
+    }
 }
 
 pub struct Reprocessor {
     pub dead_letters: Arc<dyn DeadLetters>,
-    pub schedules: Arc<dyn Schedules>,
+    pub schedules: Schedules,
     pub list: Vec<Schedule>,
     /// The relay's name, for the letters' history.
     pub relay: String,
 }
 
 impl Reprocessor {
-    /// Goes on until it is stopped. A run that fails half-way is done with: the next one takes the rest.
+    /// Runs until it is stopped. A run that fails halfway is not repeated: the next one takes the rest.
     pub async fn keep(self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let mut wait = LOOK_EVERY;
@@ -76,7 +104,7 @@ impl Reprocessor {
                     Err(error) => {
                         wait = wait.min(AWAY);
                         let (schedule, why) = (&*schedule.name, error.chain());
-                        tracing::warn!(schedule, why, "dead letters could not be sent again");
+                        tracing::warn!(schedule, why, "could not replay dead letters");
                     }
                 }
             }
@@ -87,12 +115,12 @@ impl Reprocessor {
         }
     }
 
-    /// Runs the schedule if it is due. How long until it may be again.
+    /// Runs the schedule if it is due. Returns the time until it may be due again.
     async fn turn(&self, schedule: &Schedule) -> Result<Duration, StoreError> {
         let (now, last) = self.schedules.last_run(&schedule.name).await?;
-        match due(now, last, schedule.when) {
+        match due(now, last.map(|last| last.at), schedule.when) {
             Due::In(wait) => return Ok(wait),
-            // Seen for the first time: its time begins now.
+            // Seen for the first time: the interval starts now.
             Due::First => {
                 self.schedules.claim_run(&schedule.name, last).await?;
                 return Ok(Duration::from_millis(100));
@@ -104,26 +132,22 @@ impl Reprocessor {
                 by: format!("reprocessor ({})", self.relay),
                 why: Some(schedule.name.clone()),
             };
-            let replayed = run(&*self.dead_letters, &*self.schedules, schedule, &actor).await?;
+            let replayed = run(&*self.dead_letters, schedule, &actor).await?;
             if replayed > 0 {
-                tracing::info!(schedule = schedule.name, replayed, "dead letters are sent again");
+                tracing::info!(schedule = schedule.name, replayed, "replayed dead letters");
             }
         }
         Ok(Duration::from_millis(100))
     }
 }
 
-/// Sends again what the schedule chooses, with the same ids, in pieces. How many letters.
+/// Replays the letters that the schedule selects, with the same ids, in chunks. Returns the number of letters.
 ///
-/// They are chosen before the first one goes: what dies again meanwhile waits for the next run.
-pub async fn run(
-    letters: &dyn DeadLetters,
-    schedules: &dyn Schedules,
-    schedule: &Schedule,
-    actor: &Actor,
-) -> Result<usize, StoreError> {
-    let chosen = schedules
-        .candidates(
+/// All of them are selected before the first one is replayed, so a letter that dies again meanwhile waits for the
+/// next run.
+pub async fn run(letters: &dyn DeadLetters, schedule: &Schedule, actor: &Actor) -> Result<usize, StoreError> {
+    let chosen = letters
+        .replayable(
             &schedule.filter,
             schedule.min_age,
             schedule.times_max,

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use pillarbox::RetryOverrides;
 
-/// The defaults; an event may override each.
+/// The defaults. An event may override each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
     pub attempts_max: u32,
-    /// No number of failures kills an event; only what can never arrive dies.
+    /// Events are retried without a limit. Only an event that can never be delivered dies.
     pub for_ever: bool,
     pub base_delay: Duration,
     pub max_delay: Duration,
     pub multiplier: f64,
-    /// The delay is multiplied by something between these two.
+    /// The delay is multiplied by a number between these two.
     pub jitter: (f64, f64),
 }
 
@@ -31,7 +31,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// How long to wait after the `attempts`-th failure (from 1). `chance` is in 0..1 and chooses the jitter.
+    /// How long to wait after failure number `attempts` (from 1). `chance` is between 0 and 1 and selects the jitter.
     pub fn delay(&self, attempts: u32, retry: &RetryOverrides, chance: f64) -> Duration {
         let base = retry.base_delay_ms.map_or(self.base_delay, millis).as_secs_f64();
         let max = retry.max_delay_ms.map_or(self.max_delay, millis).as_secs_f64();

@@ -1,4 +1,4 @@
-//! Which sink, and which stream there, an event goes to.
+//! Which sink, and which stream of it, an event goes to.
 
 #[cfg(test)]
 mod fuzz;
@@ -9,7 +9,7 @@ use pillarbox::Event;
 
 use crate::envelope::Envelope;
 
-/// Topics that match, and where they go.
+/// A topic pattern, and where matching events go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     pub topic: Pattern,
@@ -20,26 +20,27 @@ pub struct Route {
     pub after_death: AfterDeath,
 }
 
-/// What becomes of a key when one of its events dies.
+/// What happens to a key after one of its events died.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AfterDeath {
-    /// It goes on with the next event.
+    /// It continues with the next event.
     #[default]
     Skip,
     /// It waits until somebody replays or discards the dead letter.
     Block,
-    /// It goes on with the newest: of the events that wait behind the dead one and have its topic, the older ones are
-    /// discarded. For topics whose events each tell the whole state.
+    /// It continues with the newest event. Older events with the same topic that wait behind the dead one are
+    /// discarded. For topics whose events each contain the whole state.
     Latest,
 }
 
-/// A topic pattern as in NATS: tokens between dots, `*` is one of them, `>` at the end is all the rest (one or more).
+/// A topic pattern as in NATS: tokens between dots. `*` matches one token; a final `>` matches all the rest (one or
+/// more).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{pattern}` is no topic pattern: {why}. Write tokens between dots; `*` stands for one token, a last `>` for all the rest"
+    "`{pattern}` is not a topic pattern: {why}. Write tokens between dots; `*` matches one token, a final `>` all the rest"
 )]
 pub struct PatternError {
     pattern: String,
@@ -63,13 +64,13 @@ impl Pattern {
                 return refuse("a token is empty");
             }
             if token.chars().any(char::is_whitespace) {
-                return refuse("it has white space");
+                return refuse("it contains white space");
             }
             if *token == ">" && index + 1 < tokens.len() {
                 return refuse("`>` is not at the end");
             }
             if token.len() > 1 && token.contains(['*', '>']) {
-                return refuse("`*` and `>` stand alone between dots");
+                return refuse("`*` and `>` must stand alone between dots");
             }
         }
         Ok(Self(pattern.to_owned()))
@@ -84,17 +85,17 @@ impl Pattern {
     }
 }
 
-/// The routes in their order: the first that matches wins. With none, everything goes to the one sink.
+/// The routes in their order. The first match wins. Without routes, everything goes to the only sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routes {
     routes: Vec<Route>,
-    /// Where everything goes when there are no routes.
+    /// Where everything goes if there are no routes.
     only_sink: Option<Arc<str>>,
 }
 
-/// Where one event goes.
+/// What the matching route says about an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Destination {
+pub struct RouteMatch {
     pub sink: Arc<str>,
     pub stream: Option<Arc<str>>,
     pub envelope: Envelope,
@@ -116,17 +117,18 @@ impl Routes {
         }
     }
 
-    /// What becomes of the key of a dead event with this topic.
+    /// What happens to the key of a dead event with this topic.
     pub fn after_death(&self, topic: &str) -> AfterDeath {
         let route = self.routes.iter().find(|route| route.topic.matches(topic));
         route.map_or(AfterDeath::Skip, |route| route.after_death)
     }
 
-    /// `None`: no route takes the topic. The event is a dead letter that says so.
-    pub fn destination(&self, event: &Event) -> Option<Destination> {
+    /// The first route that matches the event's topic. `None`: no route matches, and the event becomes a dead letter
+    /// that says so.
+    pub fn matching(&self, event: &Event) -> Option<RouteMatch> {
         let own = || event.stream.as_deref().map(Arc::from);
         if let Some(sink) = &self.only_sink {
-            return Some(Destination {
+            return Some(RouteMatch {
                 sink: sink.clone(),
                 stream: own(),
                 envelope: Envelope::default(),
@@ -137,7 +139,7 @@ impl Routes {
             .routes
             .iter()
             .find(|route| route.topic.matches(&event.topic))?;
-        Some(Destination {
+        Some(RouteMatch {
             sink: route.sink.clone(),
             stream: own().or_else(|| route.stream.clone()),
             envelope: route.envelope.clone(),
@@ -189,17 +191,13 @@ mod tests {
         };
         let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);
         let event = Event::to("a.b").event_type("X").aggregate("x", "1");
-        assert_eq!(routes.destination(&event).unwrap().stream.as_deref(), Some("A"));
+        assert_eq!(routes.matching(&event).unwrap().stream.as_deref(), Some("A"));
         assert_eq!(
-            routes
-                .destination(&event.stream("OWN"))
-                .unwrap()
-                .stream
-                .as_deref(),
+            routes.matching(&event.stream("OWN")).unwrap().stream.as_deref(),
             Some("OWN")
         );
         assert_eq!(
-            routes.destination(&Event::to("z").event_type("X").aggregate("x", "1")),
+            routes.matching(&Event::to("z").event_type("X").aggregate("x", "1")),
             None
         );
     }

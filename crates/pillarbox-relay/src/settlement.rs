@@ -1,4 +1,4 @@
-//! What became of events: what the engine asks a store to write down.
+//! The results of events, for the store to write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,24 +11,24 @@ use crate::{
     route::AfterDeath,
 };
 
-/// One batch of results. The store writes it whole or not at all.
+/// One batch of results. The store writes it completely or not at all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settlement {
-    /// Delivered, straight from discovery: the path of almost every event.
+    /// Delivered, directly from discovery: the path of almost every event.
     pub published: Vec<Seq>,
-    /// Delivered, and leaving the side table.
+    /// Delivered from the side table, which they leave.
     pub published_parked: Vec<Parked>,
-    /// Tried and failed: waits in the side table, its key with it.
+    /// Tried and failed. They wait in the side table, and their keys wait with them.
     pub failed: Vec<Failed>,
-    /// Not tried, because an earlier event of its key waits: joins the side table behind it.
+    /// Not tried, because an earlier event of the key waits in the side table. They wait there behind it.
     pub held: Vec<Parked>,
-    /// Not due yet: waits in the side table until its time, without holding its key.
+    /// Not due yet. They wait in the side table until their time and do not hold their keys.
     pub delayed: Vec<Delayed>,
     /// Will never be delivered.
     pub dead: Vec<Dead>,
 }
 
-/// An event in, or on its way into or out of, the side table.
+/// An event that is in the side table, or enters or leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parked {
     pub seq: Seq,
@@ -39,7 +39,7 @@ pub struct Parked {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failed {
     pub parked: Parked,
-    /// With the one just counted.
+    /// Including this one.
     pub attempts: u32,
     pub failure: FailedTry,
     pub retry_in: Duration,
@@ -61,15 +61,15 @@ pub struct Dead {
     pub attempts: u32,
     pub reason: DeadReason,
     pub failure: FailedTry,
-    /// Whether the event was sent. False if a check refused it before.
+    /// Whether the event was sent. False if a check rejected it before.
     pub tried: bool,
 }
 
-/// What people read of a failure later.
+/// The description of a failure, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedTry {
     pub error: String,
-    /// Where the event was to go; `None` when it never came so far.
+    /// The sink of the event. `None` if the event was not sent to one.
     pub sink: Option<Arc<str>>,
     /// The relay's name.
     pub relay: Arc<str>,
@@ -79,10 +79,16 @@ pub struct FailedTry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadReason {
+    /// The event failed as often as it may be tried. Also: its destination was paused for longer than
+    /// `destination_outage_max_seconds`; then the error text names that setting.
     MaxRetriesExceeded,
+    /// The event can't be read, or the sink says that it is invalid.
     PoisonMessage,
+    /// A schema, a rule or a version check refused it.
     SchemaValidationFailed,
+    /// The sink did not answer in time, as often as the event may be tried.
     ProcessingTimeout,
+    /// It can never be delivered: it is too large, the sink refuses it, or no route matches its topic.
     PermanentFailure,
 }
 
@@ -95,13 +101,13 @@ impl DeadReason {
         Self::PermanentFailure,
     ];
 
-    /// As stored; what is unknown was permanent at any rate.
+    /// Parses the stored text. An unknown text counts as permanent.
     pub fn from_stored(text: &str) -> Self {
         let known = Self::ALL.into_iter().find(|reason| reason.as_str() == text);
         known.unwrap_or(Self::PermanentFailure)
     }
 
-    /// As stored and shown.
+    /// The text that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MaxRetriesExceeded => "max_retries_exceeded",
@@ -114,12 +120,12 @@ impl DeadReason {
 }
 
 impl Dead {
-    /// Whether its key waits in the side table from now on, if only for a moment.
+    /// Whether its key waits in the side table from now on, even if only briefly.
     pub fn holds_its_key(&self) -> bool {
         self.after != AfterDeath::Skip
     }
 
-    /// The same for the same failure of other events.
+    /// The same value for the same failure of other events.
     pub fn fingerprint(&self) -> String {
         fingerprint(self.reason, self.failure.sink.as_deref(), &self.failure.error)
     }
@@ -139,7 +145,7 @@ impl Settlement {
         self.len() == 0
     }
 
-    /// Whether it is only deliveries straight from discovery: one statement, one HOT update per event.
+    /// Whether it contains only deliveries directly from discovery: one statement, one HOT update for each event.
     pub fn is_plain(&self) -> bool {
         self.len() == self.published.len()
     }

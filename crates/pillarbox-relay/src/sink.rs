@@ -1,4 +1,4 @@
-//! Where events go, and what a broker owes the engine.
+//! Targets of events, and the contract between a sink and the engine.
 
 pub mod error;
 pub mod file;
@@ -24,13 +24,13 @@ use pillarbox::Event;
 
 use crate::{envelope::Envelope, event::StoredEvent};
 
-/// An event on its way, with what its route says.
+/// An event that is being published, with what its route says.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     pub event: Arc<StoredEvent>,
-    /// The stream that is to take it: the event's own, or its route's.
+    /// The stream that must store it: the event's own, or its route's.
     pub stream: Option<Arc<str>>,
-    /// What it is to look like there.
+    /// Its format at the receiver.
     pub envelope: Envelope,
 }
 
@@ -53,47 +53,53 @@ impl std::fmt::Display for DestinationName<'_> {
     }
 }
 
-/// What became of one event.
+/// The result of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is there and durable there, not merely accepted for sending; or it was there before (a copy was dropped).
+    /// The other side has stored it durably; accepting it for sending is not enough. Or it was there before, and the
+    /// copy was dropped.
     Delivered,
-    /// It failed; [`crate::verdict`] decides what that means. The error says whether it may have arrived all the same.
+    /// It failed. [`crate::verdict`] decides what that means. The error says whether the event may have arrived all the
+    /// same.
     Failed(SinkError),
-    /// Not tried, because an earlier event of its key in the same batch failed; or given back, because the other side refused
-    /// another event and this one went with it. Nothing is known against it.
-    Held,
+    /// The sink did not try the event, because an earlier event of its key in the same batch was not delivered. Or the
+    /// sink took it back: the broker refused another event, and this one was dropped together with it. It says nothing
+    /// about this event.
+    NotTried,
 }
 
 /// What a sink can do beyond the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
-    /// Several events of one key may be in one batch: when one is lost, those after it are not delivered (they are
-    /// held). Without it the engine puts at most one event of a key in flight.
+    /// One batch may contain several events of a key. If one is lost, the events after it are not delivered; they are
+    /// [`Outcome::NotTried`]. Without this, the engine has at most one event of a key in flight.
     pub ordered: bool,
-    /// It drops an event whose id it has seen lately.
+    /// It drops an event whose id it has seen recently.
     pub deduplicates: bool,
-    /// The largest payload it takes, in bytes, when it knows.
+    /// The largest payload that it accepts, in bytes, if it knows.
     pub payload_bytes_max: Option<usize>,
 }
 
-/// A broker, or anything else that takes events.
+/// A broker, or anything else that accepts events.
 ///
-/// **Publishing** returns one outcome for each event of the batch, in its order, and it returns: whatever the network
-/// does, within the sink's own timeout. Events of one key arrive in the order of the batch. `Delivered` is said only of
-/// what the other side has durably; when the answer was lost, the outcome is `Failed` and the error is marked `in_doubt`. The
-/// payload arrives byte for byte; id, types, aggregate, version and headers arrive with it.
+/// **Publishing** returns one outcome for each event of the batch, in the order of the batch. It always returns within
+/// the sink's own timeout, whatever the network does. Events of one key arrive in the order of the batch. `Delivered`
+/// means that the other side has stored the event durably. If the answer was lost, the outcome is `Failed` and the
+/// error is marked `in_doubt`. The payload arrives byte for byte. Id, types, aggregate, version and headers arrive with
+/// it.
 ///
-/// A sink does not send an event twice in one call and does not log payloads. It may wait for a lock within its timeout. Dropping a `publish` call may deliver any part of it.
+/// A sink does not send an event twice in one call and does not log payloads. It may wait for a lock within its
+/// timeout. If a `publish` call is dropped, any part of the batch may be delivered.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether it can be reached. Asked at the start, and while the sink is thought to be down. A stream or topic that is
-    /// missing is no error here: the other destinations of the sink must go on.
+    /// Whether the sink can be reached. The engine asks at the start, and while it considers the sink down. A missing
+    /// stream or topic is no error here, because the other destinations of the sink must continue.
     async fn check(&self) -> Result<(), SinkError>;
 
-    /// Where the event goes. The health of each destination is kept apart. A sink that is one whole has one, without a name.
+    /// Where the event goes. The engine keeps the health of each destination separately. A sink that can only fail as a
+    /// whole has one destination, without a name.
     fn destination<'a>(&self, _event: &'a Event, _stream: Option<&'a str>) -> DestinationName<'a> {
         DestinationName::default()
     }
@@ -101,18 +107,18 @@ pub trait Sink: Send + Sync + 'static {
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome>;
 }
 
-/// A stream that is to exist at a sink.
+/// A stream that must exist at a sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StreamSpec {
     pub name: String,
     pub subjects: Vec<String>,
     pub replicas: usize,
     pub storage: Storage,
-    /// How long the stream remembers an event's id to drop its copy.
+    /// How long the stream remembers an event's id to drop a copy.
     pub duplicate_window: Duration,
 }
 
-/// A topic that is to exist at a sink. What is left out is the broker's to choose, and not compared.
+/// A topic that must exist at a sink. The broker chooses what is left out, and it is not compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopicSpec {
     pub name: String,
@@ -129,7 +135,7 @@ pub enum Storage {
     Memory,
 }
 
-/// How a stream or topic there compares with what the configuration says.
+/// How an existing stream or topic compares with the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StreamState {
     pub name: String,
@@ -142,19 +148,19 @@ pub struct StreamState {
 pub enum Comparison {
     Same,
     Missing,
-    /// What differs, a line each: `replicas: 1 there, 3 configured`.
+    /// One line for each difference: `replicas: 1 there, 3 configured`.
     Differs {
         differences: Vec<String>,
     },
 }
 
-/// Streams or topics one can compare with the configuration and make.
+/// A sink whose streams or topics can be compared with the configuration and created.
 #[async_trait]
 pub trait Streams: Send + Sync + 'static {
     /// Compares; changes nothing.
     async fn check_streams(&self) -> Result<Vec<StreamState>, SinkError>;
 
-    /// Makes the missing ones and changes those that differ; tells what it found before. What the other side can't change (a
-    /// stream's storage) is an error that says so.
+    /// Creates the missing ones and changes those that differ. Returns what it found before. If the other side can't
+    /// change something (a stream's storage), the error says so.
     async fn apply_streams(&self) -> Result<Vec<StreamState>, SinkError>;
 }

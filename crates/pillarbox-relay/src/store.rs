@@ -1,4 +1,4 @@
-//! Where events lie, and what a database owes the engine.
+//! The contract between the engine and a database.
 
 pub mod admin;
 pub mod error;
@@ -10,6 +10,9 @@ mod limits;
 pub mod mongodb;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod records;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod trouble;
@@ -29,27 +32,27 @@ use crate::{
     settlement::Settlement,
 };
 
-/// One relay process, from its start to its end. A restarted relay is another one.
+/// One relay process, from its start to its end. A restarted relay is a new one.
 pub type RelayId = Uuid;
 
-/// A lane as a relay holds it. The epoch grows with every taking, so it alone tells whether the lane is still held.
+/// A lane that a relay holds. Every take raises the epoch, so the epoch alone shows whether the lane is still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLane {
     pub lane: Lane,
     pub epoch: i64,
-    /// Everything up to here in this lane is published, dead or in the side table, and no open transaction can still
-    /// add below it.
+    /// Every event of this lane up to this seq is published, dead or in the side table, and no open transaction can
+    /// add one below it.
     pub low_mark: Seq,
 }
 
-/// What a heartbeat tells.
+/// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Census {
-    /// Relays alive, this one among them.
+    /// Relays that are alive, including this one.
     pub relays: u16,
-    /// This relay's place among them, from 0, the same for all who ask.
+    /// This relay's rank among them, from 0. Every relay sees the same order.
     pub rank: u16,
-    /// The lanes that were renewed. What is missing was lost.
+    /// The lanes that were renewed. A lane that is missing here was lost.
     pub held: Vec<Lane>,
 }
 
@@ -57,9 +60,9 @@ pub struct Census {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimit {
     pub events: usize,
-    /// Of payloads, headers and texts. A page has at least one event, however large.
+    /// Limit for payloads, headers and texts together. A page has at least one event, however large.
     pub bytes: usize,
-    /// A larger payload is not read at all: the row is unreadable. Headers and texts have fixed limits.
+    /// A larger payload is not read, and its row counts as unreadable. Headers and texts have fixed limits.
     pub payload_bytes_max: usize,
 }
 
@@ -68,34 +71,34 @@ pub struct PageLimit {
 pub struct Page {
     pub events: Vec<StoredEvent>,
     pub unreadable: Vec<Unreadable>,
-    /// Every event of the reader's lanes up to this seq has been returned by now, or was settled before; and no
-    /// transaction still open can add one below it.
+    /// Every event of the reader's lanes up to this seq has been returned, or was settled before. No open
+    /// transaction can add one below it.
     pub decided: Seq,
-    /// Every event of the reader's lanes with a seq up to this one that was committed before the reader was opened has been
-    /// returned by now, or was settled before. `Seq::MAX` once all have been. Until then an event of the side table with a
-    /// higher seq may have an unread predecessor of its key.
+    /// Every event of the reader's lanes up to this seq that was committed before the reader was opened has been
+    /// returned, or was settled before. `Seq::MAX` once this holds for all of them. Until then, an event of the
+    /// side table with a higher seq may have an unread predecessor of its key.
     pub reached: Seq,
-    /// There is more to read at once, without waiting.
+    /// There is more to read now, without waiting.
     pub more: bool,
 }
 
 /// Events of the side table that may be tried now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Due {
-    /// Grouped by key, in the order of their seq within it: delayed ones whose time has come, and the failing one whose
-    /// time has come with those held behind it (some of them, where there are many).
+    /// Grouped by key, in the order of their seq within it. They are delayed events that are due, and failing
+    /// events that are due together with the events held behind them (only some of those if there are many).
     pub events: Vec<DueEvent>,
     pub unreadable: Vec<Unreadable>,
-    /// When the next one will be due, when there is one.
+    /// The time until the next one is due, if there is one.
     pub next: Option<Duration>,
-    /// More are due behind this place. `None`: these were the last.
+    /// More events are due after this place. `None`: these were the last.
     pub more_after: Option<DuePlace>,
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 impl Due {
-    /// Puts the events of each key together, in the order of their seq, where the first of them stood. Stores find them by
-    /// their due times, and a key's delayed events have other due times than its failing one.
+    /// Groups the events by key, in the order of their seq. A group stands where its first event stood. Stores
+    /// return events by due time, and a key's delayed events are due at other times than its failing one.
     fn group_by_key(&mut self) {
         let mut places: HashMap<(Lane, &str), usize> = HashMap::new();
         let mut order: Vec<(usize, Seq)> = Vec::with_capacity(self.events.len());
@@ -122,61 +125,53 @@ pub struct DuePlace {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueEvent {
     pub event: StoredEvent,
-    /// It was delayed by its producer and never tried: it does not hold its key.
+    /// Its producer delayed it and it was never tried. It does not block its key.
     pub delayed: bool,
 }
 
-/// What a settlement changed in the side table.
+/// The changes that a settlement made in the side table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// Keys (with their lane) that this settlement touched and that have nothing failing or held left.
+    /// Keys (with their lane) that this settlement touched and that have no failing or held event left.
     pub free: Vec<(Lane, String)>,
-}
-
-/// What a store can do beyond the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Capabilities {
-    /// `wait` ends early when something was committed.
-    pub notify: bool,
-    /// Several processes can share it.
-    pub shared: bool,
-    /// Its readers lock what they return (`claim: rows`): nobody else may open one just to look.
-    pub claims: bool,
 }
 
 /// A database with an outbox in it.
 ///
-/// **Discovery.** A [`Reader`] returns each committed event of its lanes that was pending when it was opened or was
-/// committed later: every one, once, however late its transaction commits, and never one that is not committed. Within a
-/// page the order is that of seq; of two events whose transactions were one after the other, the earlier is in the same
-/// page before, or in an earlier page. A row that can't be read is returned as unreadable, once.
+/// **Discovery.** A [`Reader`] returns each committed event of its lanes that was pending when the reader was
+/// opened, or was committed later. It returns every event once, however late its transaction commits, and never an
+/// uncommitted one. A page is in the order of seq. If one transaction ended before another began, its events come
+/// first: earlier in the same page, or in an earlier page. A row that can't be read is returned once, as
+/// unreadable.
 ///
-/// **Settling** writes a batch whole or not at all, in one statement when it is plain. It is idempotent: what was
-/// published stays published. It refuses ([`StoreErrorKind::Fenced`]) a batch for lanes whose epoch has moved on.
+/// **Settling** writes a batch completely or not at all, in one statement in the common case. It is idempotent: a
+/// published event stays published. It refuses ([`StoreErrorKind::Fenced`]) a batch for lanes whose epoch has
+/// changed.
 ///
-/// **Parking.** The side table holds failing, held and delayed events. `due` returns those whose time has come; they stay
-/// in it until settled as published or dead, and asking again returns them again. When the last failing or held
-/// event of a key leaves, `settle` says that the key is free; while some remain, the first of them is due at once.
+/// **Parking.** The side table contains failing, held and delayed events. `due` returns those that are due. They
+/// stay in the table until they are settled as published or dead, and the next call returns them again. When the
+/// last failing or held event of a key leaves, `settle` reports the key as free. While some remain, the first of
+/// them is due at once.
 ///
-/// **Deaths.** A dead event leaves the side table, and its key goes on. Where its route blocks, it stays there as long as
-/// its letter is open: events of its key before it go out, none behind it does, and the key is not free. With `latest`,
-/// only the newest event of that topic behind the dead one stays. The older ones become dead letters that are already
-/// discarded.
+/// **Deaths.** A dead event leaves the side table, and its key continues. If its route blocks the key, the event
+/// stays in the side table while its letter is open: earlier events of the key are delivered, later ones are not,
+/// and the key is not free. With `latest`, only the newest event of that topic after the dead one stays. The older
+/// ones become dead letters that are already discarded.
 ///
-/// **Lanes** are leased by the database's clock. No two relays hold a lane at once; an expired lane can be taken; taking
-/// raises the epoch. The low mark given with a heartbeat or a release is what the next holder starts from.
+/// **Lanes** are leased by the database's clock. Two relays never hold one lane at the same time. A lane whose
+/// lease has expired can be taken, and taking it raises the epoch. The next holder starts from the low mark that
+/// the last heartbeat or release has written.
 ///
-/// Cost does not depend on how many events were ever published. Every method may be called again after an error.
+/// The cost does not depend on how many events were ever published. Every method may be called again after an
+/// error.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    fn capabilities(&self) -> Capabilities;
-
-    /// Is the outbox there and of this version? [`StoreErrorKind::NotMigrated`] otherwise;
-    /// [`StoreErrorKind::Misconfigured`] when `migrate` can't help.
+    /// Checks that the outbox exists and has this version. Fails with [`StoreErrorKind::NotMigrated`] otherwise, or
+    /// with [`StoreErrorKind::Misconfigured`] if `migrate` can't help.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// Says that the relay lives for `ttl` from now on, renews the lanes given (those whose epoch still matches), and
-    /// writes down how far they are settled.
+    /// Records that the relay is alive for `ttl` from now, renews the given lanes (those whose epoch still
+    /// matches), and writes their low marks.
     async fn heartbeat(
         &self,
         relay: RelayId,
@@ -185,7 +180,7 @@ pub trait Store: Send + Sync + 'static {
         held: &[HeldLane],
     ) -> Result<Census, StoreError>;
 
-    /// Takes up to `count` lanes that nobody holds, or whose lease is over.
+    /// Takes up to `count` lanes that no relay holds or whose lease has expired.
     async fn take_lanes(
         &self,
         relay: RelayId,
@@ -193,19 +188,19 @@ pub trait Store: Send + Sync + 'static {
         ttl: Duration,
     ) -> Result<Vec<HeldLane>, StoreError>;
 
-    /// Hands lanes back, with their low marks. Lanes no longer held are passed over.
+    /// Releases lanes and writes their low marks. Skips lanes that are no longer held.
     async fn release_lanes(&self, relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError>;
 
-    /// Says that the relay is gone: its lanes are free at once, and it counts no more.
+    /// Removes the relay: its lanes are free at once, and it is no longer counted.
     async fn leave(&self, relay: RelayId) -> Result<(), StoreError>;
 
-    /// A reader of the lanes given, from their low marks on.
+    /// A reader of the given lanes, starting at their low marks.
     fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader>;
 
-    /// Writes down what became of events of the lanes given.
+    /// Records the results of events of the given lanes.
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError>;
 
-    /// What of the side table may be tried now, behind the place given: up to `limit`.
+    /// Up to `limit` events of the side table that may be tried now, after the given place.
     async fn due(
         &self,
         held: &[HeldLane],
@@ -216,31 +211,46 @@ pub trait Store: Send + Sync + 'static {
     /// The keys of these lanes that have failing or held events, as [`pillarbox::lane::key_hash`]es.
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError>;
 
-    /// What keeps this relay from delivering, for [`Admin::status`] and for people who are told of it. It replaces what the
-    /// relay reported before. The first 20 are kept, 500 characters of each text. Does nothing for a relay without a
-    /// heartbeat.
-    async fn report(&self, _relay: RelayId, _troubles: &[Trouble]) -> Result<(), StoreError> {
-        Ok(())
+    /// Reports what keeps this relay from delivering, for [`Admin::status`] and for notices. It replaces the
+    /// relay's last report. The first 20 troubles are kept, with 500 characters of each text. Does nothing for a
+    /// relay without a heartbeat.
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError>;
+
+    /// The reports of the relays that are alive, relay by relay.
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError>;
+
+    /// Whether its readers lock the events they return (`claim: rows`). Such a reader must not be opened just to
+    /// look.
+    fn claims_rows(&self) -> bool {
+        false
     }
 
-    /// Tells producers that this relay sleeps and wants waking, or no longer does. A hint.
-    async fn set_asleep(&self, _asleep: bool) -> Result<(), StoreError> {
-        Ok(())
+    /// `None`: this store can't wake a sleeping relay, so the relay polls every `poll_interval`.
+    fn waker(&self) -> Option<&dyn Waker> {
+        None
     }
 
-    /// Waits for a hint that something was committed, or for `at_most`. It may end early for no reason, and a hint may
-    /// be lost.
-    async fn wait(&self, at_most: Duration) {
-        tokio::time::sleep(at_most).await;
-    }
-
-    /// Statements run so far, for measuring.
+    /// Statements run so far, for measurements.
     fn statements(&self) -> u64;
 }
 
-/// Reads events as they are committed. See [`Store`].
+/// Wakes a relay when something is committed. This is only a hint: the relay also polls.
+#[async_trait]
+pub trait Waker: Send + Sync {
+    /// Waits until something may have been committed, at most for `at_most`. It may return early for no reason.
+    async fn wait(&self, at_most: Duration);
+
+    /// Tells producers whether this relay sleeps and must be woken. Only for databases in which producers wake
+    /// relays.
+    async fn set_asleep(&self, _asleep: bool) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// Returns events as they are committed. See [`Store`].
 #[async_trait]
 pub trait Reader: Send {
-    /// The next events; none when nothing is new. After an error the reader is of no more use: open another.
+    /// The next events; none if there is nothing new. After an error the reader can't be used again: open a new
+    /// one.
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError>;
 }

@@ -9,22 +9,22 @@ use crate::{
 /// What to do about a failed event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The sink is away: pause it, ask it again with backoff, count nothing.
+    /// The sink is away. Pause it and check it again with backoff. Count nothing.
     SinkDown,
-    /// The event's destination takes nothing: pause it, try one event now and then, count nothing.
+    /// The event's destination accepts nothing. Pause it and try one event now and then. Count nothing.
     DestinationDown,
-    /// This event failed: count the attempt and wait.
+    /// This event failed. Count the attempt and try again later.
     Retry,
     /// This event will never be delivered.
     Reject(DeadReason),
-    /// The configuration is wrong: say so and stop.
+    /// The configuration is wrong. Report it and stop.
     Stop,
 }
 
 /// What an error at a sink means.
 ///
-/// An event is charged only for what is wrong with the event. A missing answer is the event's own failure only if the
-/// same destination accepted a later event of the same batch (`later_delivered`). `attempts` counts this one.
+/// An event is charged only for its own faults. A missing answer is the event's own failure only if the same
+/// destination accepted a later event of the same batch (`later_delivered`). `attempts` includes this one.
 pub fn judge(error: &SinkError, later_delivered: bool, attempts: u32, attempts_max: u32) -> Verdict {
     use SinkErrorKind as Kind;
     match error.kind {
@@ -47,7 +47,7 @@ fn retry_or(reason: DeadReason, attempts: u32, attempts_max: u32) -> Verdict {
     }
 }
 
-/// The limit for one event: its own, or the policy's.
+/// The limit of attempts for one event: its own, or the policy's.
 pub fn attempts_max(policy: &RetryPolicy, retry: &pillarbox::RetryOverrides) -> u32 {
     if policy.for_ever {
         return u32::MAX;

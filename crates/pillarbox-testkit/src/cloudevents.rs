@@ -1,4 +1,4 @@
-//! What the CloudEvents project's own SDK understands of a message, by `python/read_cloudevents.py`.
+//! What the official SDK of CloudEvents reads in a message, through `python/read_cloudevents.py`.
 
 use std::{collections::BTreeMap, process::Stdio};
 
@@ -10,7 +10,7 @@ use crate::servers;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/read_cloudevents.py");
 
-/// A message as Kafka has it.
+/// A message as it is in Kafka.
 #[derive(Debug, Clone, Serialize)]
 pub struct Message {
     /// `binary` or `structured`.
@@ -29,7 +29,7 @@ pub struct Understood {
 /// `None`: the SDK is not installed.
 ///
 /// # Panics
-/// When it does not take one of them for a CloudEvent.
+/// If it does not accept one of them as a CloudEvent.
 pub async fn understood(messages: &[Message]) -> Option<Vec<Understood>> {
     let python = servers::kafka_python()?;
     let asked = serde_json::to_vec(messages).unwrap_or_else(|error| panic!("messages as JSON: {error}"));
@@ -42,7 +42,7 @@ pub async fn understood(messages: &[Message]) -> Option<Vec<Understood>> {
         .spawn()
         .unwrap_or_else(|error| panic!("cannot run Python: {error}"));
     if let Some(mut stdin) = child.stdin.take() {
-        // One that fails early reads nothing, and says why.
+        // A script that fails early does not read its input; its output says why.
         let _ = stdin.write_all(&asked).await;
     }
     let output = child

@@ -1,4 +1,4 @@
-//! What a consumer that nobody here wrote sees in a topic: confluent-kafka, run by `python/consume_kafka.py`.
+//! What an independent consumer sees in a topic: confluent-kafka, run by `python/consume_kafka.py`.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::servers;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/consume_kafka.py");
 
-/// What the script found. Counts of messages, except `events`, which counts different event ids, and `keys`.
+/// The script's result. Numbers of messages, except `events`, which counts distinct event ids, and `keys`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Verdict {
     pub expected: u64,
     pub messages: u64,
     pub events: u64,
     pub keys: u64,
-    /// Copies: Kafka keeps what it is given, so these are no fault.
+    /// Copies. Kafka keeps everything it gets, so these are not a fault.
     pub duplicated: u64,
     pub without_headers: u64,
     pub wrong_key: u64,
@@ -27,16 +27,17 @@ pub struct Verdict {
     pub whole: bool,
 }
 
-/// Reads the whole topic and judges it; only what is committed, if asked. Payloads are JSON objects whose `n` counts up within
-/// a key. Waits up to a minute for `expected` events. `None`: confluent-kafka is not installed.
+/// Reads the whole topic and checks it; optionally only what is committed. Payloads are JSON objects whose
+/// `n` counts up within a key. Waits up to a minute for `expected` events. `None`: confluent-kafka is not
+/// installed.
 ///
 /// # Panics
-/// When the script fails instead of judging.
+/// If the script fails without a verdict.
 pub async fn consume(bootstrap: &str, topic: &str, expected: u64, committed: bool) -> Option<Verdict> {
     consume_within(bootstrap, topic, expected, committed, Duration::from_secs(60)).await
 }
 
-/// As [`consume`], with another patience.
+/// As [`consume`], with another timeout.
 pub async fn consume_within(
     bootstrap: &str,
     topic: &str,

@@ -1,4 +1,4 @@
-//! The consumer that tests kill (`src/bin/consumer.rs`), what it is told, and what it is judged by.
+//! The consumer that tests kill (`src/bin/consumer.rs`), its instructions, and the check of its effects.
 
 use std::{
     collections::HashMap,
@@ -12,10 +12,10 @@ use sqlx::{PgPool, Row};
 use tokio::process::{Child, Command};
 use uuid::Uuid;
 
-/// Whatever takes longer has failed.
+/// The timeout.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the consumer is told.
+/// The consumer's instructions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     pub database: String,
@@ -27,17 +27,18 @@ pub struct Plan {
     /// The share of attempts that fail, and that panic.
     pub failing: f64,
     pub panicking: f64,
-    /// The share of handlers that take `slow_ms`, after their effect: what is acknowledged too early is lost with them.
+    /// The share of handlers that take `slow_ms`, after their effect. A kill then loses what was acknowledged
+    /// too early.
     pub slow: f64,
     pub slow_ms: u64,
-    /// The event that takes the process with it.
+    /// The event that kills the process.
     pub deadly: Option<Uuid>,
     pub attempts_max: u32,
     pub deaths_max: u32,
     pub backoff_ms: u64,
-    /// JetStream's.
+    /// JetStream's URL.
     pub ack_wait_ms: u64,
-    /// Kafka's.
+    /// Kafka's address.
     pub instance: Option<String>,
     pub session_timeout_ms: Option<u32>,
 }
@@ -64,10 +65,10 @@ impl Plan {
         }
     }
 
-    /// Starts the program that this plan is for.
+    /// Starts the consumer with this plan.
     ///
     /// # Panics
-    /// When it can't be started.
+    /// If it can't be started.
     pub fn start(&self, program: &Path) -> Child {
         let plan = serde_json::to_string(self).expect("a plan is JSON");
         Command::new(program)
@@ -84,14 +85,14 @@ impl Plan {
     }
 }
 
-/// The effects of the events, as the consumer's database has them.
+/// The effects of the events in the consumer's database.
 pub struct Effects {
     pub pool: PgPool,
 }
 
 impl Effects {
     /// # Panics
-    /// When the database can't be used.
+    /// If the database can't be used.
     pub async fn create(database: &str) -> Self {
         let pool = PgPool::connect(database).await.expect("the database is there");
         sqlx::raw_sql(
@@ -114,10 +115,10 @@ impl Effects {
             .expect("the effects can be counted")
     }
 
-    /// Waits until there are so many.
+    /// Waits until there are this many.
     ///
     /// # Panics
-    /// When nothing happens for too long.
+    /// If there is no progress for too long.
     pub async fn reach(&self, wanted: i64) {
         let mut last = (self.count().await, Instant::now());
         while last.0 < wanted {
@@ -133,10 +134,10 @@ impl Effects {
         }
     }
 
-    /// Every event once, and of each key in order.
+    /// Checks that every event happened once, and the events of each key in order.
     ///
     /// # Panics
-    /// When it was not so.
+    /// If they did not.
     pub async fn assert_whole(&self, published: &[(Uuid, String, i64)]) {
         let rows = sqlx::query("select key, version, event_id from effects order by n")
             .fetch_all(&self.pool)
@@ -170,7 +171,7 @@ impl Effects {
     }
 }
 
-/// Events in the order of their publishing: id, key, version from 1 for each key.
+/// Events in the order of publishing: id, key, and a version from 1 for each key.
 pub fn events(count: usize, keys: usize, seed: u64) -> Vec<(Uuid, String, i64)> {
     use rand::{RngExt, SeedableRng};
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);

@@ -1,8 +1,8 @@
-//! Inputs nobody would write on purpose: noise, and valid examples with something done to them.
+//! Unusual inputs: noise, and mutated valid examples.
 //!
-//! A fuzzing campaign is a campaign like the others (see [`crate::torture`]): its seed repeats its inputs. What it looks
-//! for is a panic, an input that takes for ever, an error without words, and a secret in an error: put [`SECRET`] where a
-//! password would be and ask [`assert_says_something`].
+//! A fuzzing campaign is a normal campaign (see [`crate::torture`]): its seed repeats its inputs. It looks
+//! for a panic, an input that takes for ever, an error without text, and a secret in an error. Put [`SECRET`]
+//! in the place of a password and call [`assert_says_something`].
 
 mod mutate;
 mod words;
@@ -17,23 +17,23 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::torture::Campaign;
 
-/// Stands for a password in inputs. Nothing made here holds it by chance.
+/// Stands for a password in inputs. No generated input contains it by chance.
 pub const SECRET: &str = "geheimnis7f3a";
 
-/// An input that takes longer hangs. Wide, because other tests may have the processors.
+/// An input that takes longer hangs. Generous, because other tests may use the processors.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(20);
-/// Inputs of a campaign that has no time of its own.
+/// Inputs of a campaign without its own time budget.
 pub const INPUTS: u64 = 1_000;
-/// As much of an input as a failure message can use.
+/// How much of an input a failure message shows.
 const SHOWN_CHARS_MAX: usize = 4_000;
 
-/// Makes one input. The same seed makes the same.
+/// Makes one input. The same seed makes the same input.
 pub struct Fuzz {
     rng: StdRng,
 }
 
 impl Fuzz {
-    /// For the `nth` input of a campaign.
+    /// For input number `nth` of a campaign.
     pub fn new(campaign: &Campaign, nth: u64) -> Self {
         Self::seeded(campaign.seed() ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -44,7 +44,7 @@ impl Fuzz {
         }
     }
 
-    /// True once in so many times.
+    /// True once in `times` calls, on average.
     pub fn one_in(&mut self, times: u32) -> bool {
         self.rng.random_range(0..times) == 0
     }
@@ -58,10 +58,10 @@ impl Fuzz {
     }
 }
 
-/// Makes and tries inputs for as long as the campaign goes on, and says how many there were.
+/// Makes and tries inputs while the campaign runs, and reports their number.
 ///
 /// # Panics
-/// When an input panics or hangs; the input is in the message.
+/// If an input panics or hangs; the message contains the input.
 pub fn each<I: Debug + Clone + Send + 'static>(
     campaign: &Campaign,
     mut make: impl FnMut(&mut Fuzz) -> I,
@@ -69,8 +69,8 @@ pub fn each<I: Debug + Clone + Send + 'static>(
 ) -> u64 {
     let (inputs, given) = mpsc::sync_channel::<I>(0);
     let (done, finished) = mpsc::channel();
-    // Not the test's own thread, which could not tell that an input hangs.
-    // It has as much stack as a program's first thread.
+    // Not the test's own thread, which could not notice that an input hangs. It has as much stack as the main
+    // thread of a program.
     let worker = std::thread::Builder::new()
         .name(format!("inputs-{}", campaign.seed()))
         .stack_size(8 * 1024 * 1024);
@@ -104,14 +104,14 @@ pub fn each<I: Debug + Clone + Send + 'static>(
     tried
 }
 
-/// For campaigns with a loop of their own: the line by which all of them say how much they tried.
+/// For campaigns with their own loop: the line in which all of them report how much they tried.
 pub fn said(campaign: &Campaign, tried: u64) {
     use std::io::Write;
     let line = format!("{tried} inputs tried, seed {}\n", campaign.seed());
     let _ = std::io::stdout().write_all(line.as_bytes());
 }
 
-/// An error is of use: it has words, and no secret among them.
+/// Checks that an error is useful: it has text, and contains no secret.
 #[track_caller]
 pub fn assert_says_something(error: &str) {
     assert!(

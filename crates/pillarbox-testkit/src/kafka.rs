@@ -1,4 +1,4 @@
-//! Reads a whole Kafka topic with the bare client.
+//! Reads a whole Kafka topic with the plain client.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,10 +9,10 @@ use rdkafka::{
     message::{BorrowedMessage, Headers},
 };
 
-/// Whatever takes longer has failed.
+/// The timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A message as the topic has it.
+/// A message of the topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub partition: i32,
@@ -21,10 +21,10 @@ pub struct Received {
     pub payload: Vec<u8>,
 }
 
-/// Everything committed in the topic: of each partition in its order.
+/// Everything committed in the topic, in order within each partition.
 ///
 /// # Panics
-/// When the topic can't be read to its end.
+/// If the topic can't be read to its end.
 pub async fn messages(bootstrap: &str, topic: &str) -> Vec<Received> {
     let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
     let read = tokio::task::spawn_blocking(move || read(&bootstrap, &topic)).await;
@@ -35,7 +35,7 @@ pub async fn messages(bootstrap: &str, topic: &str) -> Vec<Received> {
     }
 }
 
-/// Reads a topic on from where it was last read to.
+/// Reads a topic, continuing where the last read ended.
 pub struct Reader {
     bootstrap: String,
     topic: String,
@@ -52,13 +52,13 @@ impl Reader {
         }
     }
 
-    /// The topic was deleted and made again: its offsets start anew.
+    /// The topic was deleted and recreated: its offsets start again.
     pub fn start_over(&mut self) {
         self.next.clear();
     }
 
-    /// What came since the last time, up to where the topic ends now. Blocks its thread. An error: the broker is away or has no
-    /// such topic; what was not returned is read the next time.
+    /// What arrived since the last call, up to the present end of the topic. Blocks its thread. An error
+    /// means that the broker is away or has no such topic; the next call then reads what was not returned.
     pub fn read_on(&mut self, patience: Duration) -> Result<Vec<Received>> {
         let consumer: BaseConsumer = ClientConfig::new()
             .set("bootstrap.servers", &self.bootstrap)

@@ -1,8 +1,8 @@
-//! The delivery ledger: what producers committed and rolled back against what receivers saw.
+//! The delivery ledger: compares what producers committed and rolled back with what receivers saw.
 //!
-//! It promises nothing itself; it tells whether the promises were kept: everything committed was seen, nothing else was,
-//! and of each key in the order it was committed. Copies are counted apart, because some receivers may see them (a plain
-//! subscriber) and others may not (behind a broker that drops copies).
+//! It checks the promises: everything committed was seen, nothing else was, and each key in the order of its
+//! commits. Copies are counted separately, because some receivers may see them (a plain subscriber) and
+//! others may not (behind a broker that drops copies).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-/// As many examples of each fault as a failure message can use.
+/// The number of examples of each fault in a failure message.
 const EXAMPLES_MAX: usize = 5;
 
-/// Recorded from many tasks at once; asked for a [`Verdict`] at the end.
+/// Many tasks record at once; the [`Verdict`] comes at the end.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pages: Mutex<Pages>,
@@ -23,7 +23,7 @@ pub struct Ledger {
 struct Pages {
     committed: HashMap<Uuid, (String, u64)>,
     rolled_back: HashSet<Uuid>,
-    /// Until the database has said what became of them.
+    /// Until the database has shown whether they exist.
     undecided: HashMap<Uuid, (String, u64)>,
     /// How many there were.
     in_doubt: usize,
@@ -35,29 +35,30 @@ impl Ledger {
         Self::default()
     }
 
-    /// The event is in the database: the `nth` of its key, counted by the producer in the order of commits.
+    /// The event is in the database. It is number `nth` of its key, counted by the producer in the order of
+    /// commits.
     pub fn committed(&self, id: Uuid, key: &str, nth: u64) {
         self.pages().committed.insert(id, (key.to_owned(), nth));
     }
 
-    /// The transaction that wrote the event was given up: nobody may ever see it.
+    /// The transaction of the event was rolled back: no receiver may ever see it.
     pub fn rolled_back(&self, id: Uuid) {
         self.pages().rolled_back.insert(id);
     }
 
-    /// The commit was sent and not answered: what the database says afterwards decides. See [`Ledger::decide`].
+    /// The commit was sent and got no answer: the database decides later. See [`Ledger::decide`].
     pub fn in_doubt(&self, id: Uuid, key: &str, nth: u64) {
         let mut pages = self.pages();
         pages.undecided.insert(id, (key.to_owned(), nth));
         pages.in_doubt += 1;
     }
 
-    /// What the database is to be asked about.
+    /// The events to look up in the database.
     pub fn undecided(&self) -> Vec<Uuid> {
         self.pages().undecided.keys().copied().collect()
     }
 
-    /// The database has said which of the undecided events it holds. The others were never committed.
+    /// Tells which of the undecided events the database has. The others were never committed.
     pub fn decide(&self, there: &HashSet<Uuid>) {
         let mut pages = self.pages();
         for (id, place) in std::mem::take(&mut pages.undecided) {
@@ -69,12 +70,12 @@ impl Ledger {
         }
     }
 
-    /// A receiver got the event. The order of these calls is the order of sight.
+    /// A receiver got the event. The order of these calls is the order of receiving.
     pub fn seen(&self, id: Uuid) {
         self.pages().seen.push(id);
     }
 
-    /// How many committed events were seen so far: what a test waits for before it asks for the verdict.
+    /// How many committed events were seen so far. Tests wait for this before they ask for the verdict.
     pub fn committed_and_seen(&self) -> usize {
         let pages = self.pages();
         let seen: HashSet<_> = pages
@@ -95,7 +96,7 @@ impl Ledger {
     }
 
     /// # Panics
-    /// When something was lost, seen without having been committed, or out of order. Copies are allowed; see
+    /// If something was lost, seen without having been committed, or out of order. Copies are allowed; see
     /// [`Verdict::duplicated`].
     #[track_caller]
     pub fn assert_whole(&self) {
@@ -108,22 +109,24 @@ impl Ledger {
     }
 }
 
-/// What the ledger says. The counts are of events, except `duplicated`, which counts sightings beyond the first.
+/// The ledger's verdict. The numbers count events, except `duplicated`, which counts receipts beyond the
+/// first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub committed: usize,
     pub rolled_back: usize,
-    /// Whose commit was not answered; they count as committed or rolled back too, once the database has said which.
+    /// Events whose commit got no answer. They also count as committed or rolled back, once the database has
+    /// shown which.
     pub in_doubt: usize,
-    /// Different events that were seen.
+    /// Distinct events that were seen.
     pub seen: usize,
     pub lost: usize,
     pub duplicated: usize,
     /// Rolled back, or of unknown origin.
     pub never_committed_but_seen: usize,
-    /// First sightings that came after a sighting of a later event of the same key.
+    /// First receipts that came after a later event of the same key.
     pub order_violations: usize,
-    /// The first few of each fault, in words.
+    /// The first few examples of each fault, as text.
     pub examples: Vec<String>,
 }
 

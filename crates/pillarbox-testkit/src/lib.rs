@@ -1,6 +1,6 @@
-//! What Pillarbox's tests stand on: real servers started in private folders, a proxy that makes the network fail, the
-//! contract suites that every store and sink passes, and the ledger that tells whether anything was lost, seen twice or
-//! out of order.
+//! The basis of Pillarbox's tests: real servers started in private folders, a proxy that makes the network
+//! fail, the contract suites that every store and sink must pass, and the ledger that checks whether anything
+//! was lost, seen twice or out of order.
 
 pub mod cloudevents;
 pub mod confluent_kafka;

@@ -1,10 +1,11 @@
-//! A store in memory, for the simulation of the engine only: it forgets everything with its process.
+//! A store in memory, only for the simulation of the engine: its data ends with the process.
 //!
-//! It keeps the contract the way a database would be seen to: transactions take their seqs when they write and may commit
-//! in any order, much later, or never. Time is tokio's, so that a simulation can make it pass.
+//! It fulfils the contract like a database: transactions take their seqs when they write, and may commit in
+//! any order, much later, or never. It uses tokio's time, so that a simulation can advance it.
 
 mod admin;
 mod ledger;
+mod records;
 mod side_table;
 mod versions;
 mod world;
@@ -26,8 +27,8 @@ use tokio::sync::watch;
 use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
 use pillarbox_relay::store::{
-    Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
-    StoreError, StoreErrorKind, Trouble, trouble,
+    Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+    StoreErrorKind, Trouble, trouble,
 };
 use pillarbox_relay::{
     event::{Lane, Seq},
@@ -43,7 +44,7 @@ pub struct MemoryStore {
     loss: Arc<Mutex<Loss>>,
 }
 
-/// How likely the answer to a call is lost.
+/// The probability that the answer to a call is lost.
 struct Loss {
     share: f64,
     rng: StdRng,
@@ -58,7 +59,7 @@ impl Default for Loss {
     }
 }
 
-/// An application's transaction. Dropping it rolls back.
+/// A transaction of an application. Dropping it rolls back.
 pub struct MemoryTransaction {
     world: Arc<Mutex<World>>,
     id: Option<Transaction>,
@@ -78,36 +79,36 @@ impl MemoryStore {
         self.lock().away = away;
     }
 
-    /// A store whose time of day is this one.
+    /// A store with this time of day.
     pub fn with_clock(clock: fn() -> Timestamp) -> Self {
         let store = Self::default();
         store.lock().clock = clock;
         store
     }
 
-    /// Of the calls, this share is carried out and yet fails: the answer is lost.
+    /// This share of the calls is executed and still fails: the answer is lost.
     pub fn set_loss(&self, share: f64) {
         self.loss.lock().unwrap_or_else(PoisonError::into_inner).share = share;
     }
 
-    /// Stalled: every call waits, as on a connection that has gone silent.
+    /// Stalled: every call waits, as on a silent connection.
     pub fn set_stalled(&self, stalled: bool) {
         self.stalled.send_replace(stalled);
     }
 
-    /// Every row that was committed, by seq.
+    /// Every committed row, by seq.
     pub fn rows(&self) -> Vec<Row> {
         self.lock().rows()
     }
 
-    /// The dead events that keep their keys waiting, by seq.
+    /// The dead events that block their keys, by seq.
     pub fn blocking(&self) -> Vec<Seq> {
         let world = self.lock();
         let blocked = world.parked.iter().filter(|(_, row)| row.blocked);
         blocked.map(|(seq, _)| *seq).collect()
     }
 
-    /// A person has looked at a dead event: its key goes on.
+    /// Somebody resolved a dead event: its key continues.
     pub fn discard(&self, seq: Seq) {
         self.lock().discard(seq);
     }
@@ -123,7 +124,7 @@ impl MemoryStore {
 
     /// The world, for one call: counted, and refused while away.
     async fn call(&self) -> Result<MutexGuard<'_, World>, StoreError> {
-        // The sender lives as long as the store, so this ends only when it is not stalled.
+        // The sender lives as long as the store, so this ends only when the store is not stalled.
         let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
         self.statements.fetch_add(1, Ordering::Relaxed);
         let world = self.lock();
@@ -138,7 +139,7 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// The answer of a call that was carried out, unless it gets lost.
+    /// The answer of an executed call, unless it gets lost.
     fn answer<T>(&self, answer: T) -> Result<T, StoreError> {
         let Loss { share, rng } = &mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner);
         if *share > 0.0 && rng.random_bool(*share) {
@@ -149,7 +150,7 @@ impl MemoryStore {
 }
 
 impl MemoryTransaction {
-    /// Says whether the event was new.
+    /// Returns whether the event was new.
     pub fn enqueue(&mut self, event: Event) -> bool {
         let Some(id) = self.id else { return false };
         self.world
@@ -158,7 +159,7 @@ impl MemoryTransaction {
             .insert(id, event)
     }
 
-    /// As a producer's own: checked first, written all or (refused) none.
+    /// As a producer writes them: checked first, then all are written, or none if one is refused.
     pub fn enqueue_all(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         let now = (self.world.lock().unwrap_or_else(PoisonError::into_inner).clock)();
         for (index, event) in events.iter().enumerate() {
@@ -196,14 +197,6 @@ impl Drop for MemoryTransaction {
 
 #[async_trait]
 impl Store for MemoryStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            notify: false,
-            shared: true,
-            claims: false,
-        }
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         self.call().await.map(drop)
     }
@@ -275,6 +268,15 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        let world = self.call().await?;
+        Ok(world
+            .relays
+            .values()
+            .flat_map(|relay| relay.troubles.clone())
+            .collect())
+    }
+
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
         Ok(self.call().await?.blocked_keys(lanes))
     }
@@ -284,16 +286,16 @@ impl Store for MemoryStore {
     }
 }
 
-/// Reads in the order of commits, each read's share in the order of seq.
+/// Reads in the order of commits; the events of each read are in the order of seq.
 struct MemoryReader {
     store: MemoryStore,
     /// The low marks of its lanes.
     marks: Marks,
     /// How many commits have been read; `None` before the first read.
     position: Option<usize>,
-    /// Of the read commits, what has not been returned yet, by seq.
+    /// Events of the commits already read that are not returned yet, by seq.
     page: Vec<Seq>,
-    /// All that was there when the reader was opened has been returned.
+    /// Everything that existed when the reader was opened has been returned.
     caught_up: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a consumer that nobody here wrote sees in a stream: nats-py, run by `python/consume.py`.
+//! What an independent consumer sees in a stream: nats-py, run by `python/consume.py`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::servers;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/consume.py");
 
-/// What the script found. Counts of messages, except `events`, which counts different event ids.
+/// The script's result. Numbers of messages, except `events`, which counts distinct event ids.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Verdict {
     pub expected: u64,
@@ -24,16 +24,16 @@ pub struct Verdict {
     pub whole: bool,
 }
 
-/// Reads the whole stream and judges it. Payloads are JSON objects whose `n` counts up within a key. Waits up to a minute
-/// for `expected` events. `None`: nats-py is not installed.
+/// Reads the whole stream and checks it. Payloads are JSON objects whose `n` counts up within a key. Waits up
+/// to a minute for `expected` events. `None`: nats-py is not installed.
 ///
 /// # Panics
-/// When the script fails instead of judging.
+/// If the script fails without a verdict.
 pub async fn consume(url: &str, stream: &str, expected: u64) -> Option<Verdict> {
     consume_within(url, stream, expected, Duration::from_secs(60)).await
 }
 
-/// As [`consume`], with another patience.
+/// As [`consume`], with another timeout.
 pub async fn consume_within(url: &str, stream: &str, expected: u64, patience: Duration) -> Option<Verdict> {
     let python = servers::python()?;
     let output = Command::new(python)

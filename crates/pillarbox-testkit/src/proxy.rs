@@ -1,7 +1,7 @@
-//! The fault proxy: a relay for TCP connections that behaves like a network going wrong, as it is told at run time.
+//! The fault proxy: forwards TCP connections and simulates network faults, controlled at run time.
 //!
-//! A fault takes hold of the connections that exist as well as of new ones. A connection that lost bytes to a fault can't
-//! go on when the fault is over, or its receiver would read on across a hole: it is reset then, as by a real network.
+//! A fault affects existing connections as well as new ones. A connection that lost bytes to a fault can't
+//! continue after it, because its receiver would read across a gap. It is reset then, as by a real network.
 
 mod carry;
 
@@ -16,28 +16,28 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::servers::free_port;
 
-/// What the network does.
+/// The state of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing wrong.
+    /// No fault.
     Pass,
-    /// Nobody listens; what was connected is closed.
+    /// Nothing listens; existing connections are closed.
     Refuse,
     /// Connections are reset, new ones as soon as they are made.
     Reset,
-    /// Connections are accepted and everything sent on them vanishes, both ways.
+    /// Connections are accepted, and everything sent on them is lost, in both directions.
     BlackHole,
-    /// Everything arrives this much later. At most 64 KiB are under way, so it is also a slow network.
+    /// Everything arrives this much later. At most 64 KiB are in transit, so it is also a slow network.
     Delay(Duration),
-    /// Each connection is closed once this many more bytes went towards the target.
+    /// Each connection is closed after this many more bytes to the target.
     CutAfter(u64),
-    /// The target gets everything and its answers vanish: work is done and nobody hears of it.
+    /// The target gets everything and its answers are lost: the work is done, but the client never learns it.
     DropReplies,
-    /// Nothing moves; everything goes on where it was when the pause is over.
+    /// Nothing moves; after the pause everything continues where it was.
     Pause,
 }
 
-/// A proxy in front of one address. Ends, with its connections, when dropped.
+/// A proxy in front of one address. Dropping it ends it and its connections.
 pub struct Proxy {
     port: u16,
     target: SocketAddr,
@@ -47,7 +47,7 @@ pub struct Proxy {
     listening: JoinHandle<()>,
 }
 
-/// A fault and which of all orders it is, so that the same fault twice is two orders.
+/// A fault with its number, so that setting the same fault twice counts as two.
 #[derive(Debug, Clone, Copy)]
 struct Order {
     number: u64,
@@ -61,17 +61,17 @@ struct Traffic {
     to_client: AtomicU64,
 }
 
-/// A port that a proxy will listen on. For a target that must be told the proxy's port before it starts.
+/// A port on which a proxy will listen. For a target that needs the proxy's port before it starts.
 pub struct Reserved {
     listener: TcpListener,
     port: u16,
 }
 
 impl Reserved {
-    /// Takes a free loopback port.
+    /// Reserves a free loopback port.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// If no port is free.
     pub async fn port() -> Self {
         let listener = loop {
             match TcpListener::bind(("127.0.0.1", free_port())).await {
@@ -113,15 +113,15 @@ impl Proxy {
     /// Starts on a free loopback port.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// If no port is free.
     pub async fn start(target: SocketAddr) -> Self {
         Reserved::port().await.start(target)
     }
 
-    /// Starts in front of the server that a URL with a loopback address and a port names. See [`Proxy::through`].
+    /// Starts in front of the server of a URL with a loopback address and a port. See [`Proxy::through`].
     ///
     /// # Panics
-    /// When the URL has no such address.
+    /// If the URL has no such address.
     pub async fn in_front_of(url: &str) -> Self {
         let target = authority(url)
             .parse()
@@ -134,13 +134,13 @@ impl Proxy {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Turns a URL of the target into one that goes through the proxy.
+    /// Turns a URL of the target into one through the proxy.
     pub fn through(&self, url: &str) -> String {
         url.replacen(&self.target.to_string(), &self.address().to_string(), 1)
     }
 
-    /// Changes what the network does. When this returns, new connections meet the new fault, and existing ones do as
-    /// soon as they look.
+    /// Sets the state of the network. When this returns, new connections get the new fault, and existing ones
+    /// do as soon as they check.
     pub async fn set(&self, fault: Fault) {
         let mut number = 0;
         self.wanted.send_modify(|order| {
@@ -164,12 +164,12 @@ impl Proxy {
         self.traffic.connections.load(Ordering::Relaxed)
     }
 
-    /// Bytes handed to the target so far.
+    /// Bytes passed to the target so far.
     pub fn bytes_to_target(&self) -> u64 {
         self.traffic.to_target.load(Ordering::Relaxed)
     }
 
-    /// Bytes handed to clients so far.
+    /// Bytes passed to clients so far.
     pub fn bytes_to_client(&self) -> u64 {
         self.traffic.to_client.load(Ordering::Relaxed)
     }

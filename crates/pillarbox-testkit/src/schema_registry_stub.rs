@@ -1,5 +1,6 @@
-//! A stub of a schema registry's HTTP API, as much of it as the relay asks for. It is no registry: a real one is a Java service
-//! that can't be had here. It answers `GET /subjects/{subject}/versions/{version}` and can be away, slow, broken or strange.
+//! A stub of a schema registry's HTTP API, as far as the relay uses it. It is not a registry: a real one is a
+//! Java service that is not available here. It answers `GET /subjects/{subject}/versions/{version}` and can
+//! be away, slow, broken or return nonsense.
 
 use std::{
     collections::HashMap,
@@ -21,13 +22,13 @@ use tokio::{
 pub enum Manner {
     #[default]
     Answers,
-    /// Takes the connection and closes it.
+    /// Accepts the connection and closes it.
     Away,
     /// Answers after this time.
     Slow(Duration),
     /// Answers everything with this status.
     Status(u16),
-    /// Says 200 and something that is no answer of a registry.
+    /// Returns 200 with a body that is not an answer of a registry.
     Garbage,
 }
 
@@ -35,12 +36,12 @@ pub enum Manner {
 struct State {
     schemas: HashMap<(String, i32), (String, String)>,
     manner: Manner,
-    /// What `authorization` must say.
+    /// The required value of `authorization`.
     authorization: Option<String>,
     requests: Vec<String>,
 }
 
-/// A stub at work on a port of its own, until it is dropped.
+/// A running stub on its own port, until it is dropped.
 pub struct SchemaRegistryStub {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -60,7 +61,7 @@ impl SchemaRegistryStub {
         format!("http://{}", self.address)
     }
 
-    /// With a user and a password in it.
+    /// The URL with a user and a password in it.
     pub fn url_with(&self, user: &str) -> String {
         format!("http://{user}@{}", self.address)
     }
@@ -80,12 +81,12 @@ impl SchemaRegistryStub {
         lock(&self.state).manner = manner;
     }
 
-    /// Wants this header `authorization` from now on.
+    /// Requires this header `authorization` from now on.
     pub fn demand(&self, authorization: &str) {
         lock(&self.state).authorization = Some(authorization.to_owned());
     }
 
-    /// The paths that were asked for, in order.
+    /// The requested paths, in order.
     pub fn requests(&self) -> Vec<String> {
         lock(&self.state).requests.clone()
     }
@@ -105,7 +106,7 @@ async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let state = state.clone();
         tokio::spawn(async move {
-            // A client that goes away is no concern of the stub's.
+            // Ignore clients that disconnect.
             let _ = answer(stream, &state).await;
         });
     }
@@ -155,7 +156,7 @@ async fn answer(stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
     stream.shutdown().await
 }
 
-/// The API's own words for what it has and what it does not have.
+/// The API's own answers for what it has and what it does not have.
 fn found(state: &State, path: &str) -> (u16, String) {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let ["subjects", subject, "versions", version] = parts[..] else {
@@ -167,7 +168,7 @@ fn found(state: &State, path: &str) -> (u16, String) {
     match state.schemas.get(&(subject.to_owned(), version)) {
         Some((kind, schema)) => {
             let mut body = json!({ "subject": subject, "version": version, "id": 1, "schema": schema });
-            // The API leaves it out for Avro.
+            // The API omits it for Avro.
             if kind != "AVRO" {
                 body["schemaType"] = json!(kind);
             }

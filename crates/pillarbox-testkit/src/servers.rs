@@ -1,8 +1,8 @@
-//! Real servers on loopback, each in a private folder that goes away with it.
+//! Real servers on loopback, each in a private folder that is removed with it.
 //!
-//! A server that is not installed is announced on stderr and answered with `None`, so that a test on a person's machine
-//! can return early; where `CI=true` the same text is a panic. Everything else that goes wrong here is a panic with the
-//! end of the server's log: a test can do nothing about it.
+//! If a server is not installed, a line on stderr says so and the result is `None`, so that a test on a
+//! developer's machine can return early. With `CI=true` the same text is a panic. Every other failure here is
+//! a panic with the end of the server's log, because a test can't do anything about it.
 //!
 //! A server ends with its handle, and also when the test process dies in any other way (see `service`).
 
@@ -27,8 +27,9 @@ pub use service::{free_port, signal};
 
 use tokio::sync::OnceCell;
 
-/// The PostgreSQL this test process shares: started by the first test that asks, stopped when the process ends. Tests
-/// keep apart by [`Postgres::database`]; one that stops or pauses its server starts its own with [`Postgres::start`].
+/// The PostgreSQL that this test process shares. The first test that needs it starts it, and it stops when
+/// the process ends. Each test uses its own [`Postgres::database`]. A test that stops or pauses its server
+/// starts its own with [`Postgres::start`].
 pub async fn postgres() -> Option<&'static Postgres> {
     static SHARED: OnceCell<Option<Postgres>> = OnceCell::const_new();
     SHARED
@@ -37,13 +38,13 @@ pub async fn postgres() -> Option<&'static Postgres> {
         .as_ref()
 }
 
-/// The MongoDB this test process shares, as [`postgres`]. Tests keep apart by [`Mongo::database`].
+/// The MongoDB that this test process shares, as [`postgres`]. Each test uses its own [`Mongo::database`].
 pub async fn mongo() -> Option<&'static Mongo> {
     static SHARED: OnceCell<Option<Mongo>> = OnceCell::const_new();
     SHARED.get_or_init(Mongo::start).await.as_ref()
 }
 
-/// The Kafka this test process shares, as [`postgres`]. Tests keep apart by their topics' names.
+/// The Kafka that this test process shares, as [`postgres`]. Tests use different topic names.
 pub async fn kafka() -> Option<&'static Kafka> {
     static SHARED: OnceCell<Option<Kafka>> = OnceCell::const_new();
     SHARED.get_or_init(Kafka::start).await.as_ref()

@@ -1,8 +1,9 @@
 //! Overlapping faults from one seed, on real servers.
 //!
-//! Each thing that can fail (a server, a process, a network link) has a [`Source`] of faults with a random number generator of its
-//! own. Sources know nothing of each other, so a fault begins while others last and while the system recovers from earlier ones.
-//! When the time is up every source ends what it began, and the [`Toll`] says what happened.
+//! Each thing that can fail (a server, a process, a network link) has a [`Source`] of faults with its own
+//! random number generator. Sources are independent, so a fault begins while others last and while the system
+//! recovers from earlier ones. When the time is up, every source ends its fault, and the [`Toll`] says what
+//! happened.
 
 mod link;
 mod summary;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use link::{LinkFaults, break_link, break_link_once};
 pub use summary::{REPORT_FOLDER, Summary};
 
-/// After the last fault's end, everything that was committed is delivered within this time.
+/// After the end of the last fault, everything committed must be delivered within this time.
 pub const LIVENESS_BOUND: Duration = Duration::from_secs(30);
 /// Ending a fault can mean starting a server on a busy machine.
 const END_MAX: Duration = Duration::from_secs(120);
@@ -33,7 +34,7 @@ pub struct Storm {
     seed: u64,
     over: CancellationToken,
     tally: Arc<Mutex<Tally>>,
-    /// Polled by one task: what they wait for is elsewhere.
+    /// One task polls them all: the work they wait for runs elsewhere.
     sources: FuturesUnordered<LocalBoxFuture<'static, ()>>,
     count: u64,
 }
@@ -44,9 +45,9 @@ pub struct Toll {
     /// How many faults of each kind.
     pub faults: BTreeMap<String, u64>,
     pub at_once_max: usize,
-    /// How many faults were in progress on average.
+    /// The average number of faults in progress.
     pub at_once_mean: f64,
-    /// The end of the last fault.
+    /// When the last fault ended.
     pub ended: Instant,
 }
 
@@ -55,7 +56,7 @@ struct Tally {
     faults: BTreeMap<String, u64>,
     at_once: usize,
     at_once_max: usize,
-    /// Faults in progress, summed over time.
+    /// The number of faults in progress, integrated over time.
     fault_seconds: f64,
     began: Instant,
     changed: Instant,
@@ -87,7 +88,8 @@ impl Storm {
         self.over.clone()
     }
 
-    /// Adds something that fails now and then. What `fail` does depends on the seed and on the order of these calls.
+    /// Adds something that fails now and then. What `fail` does depends on the seed and on the order of these
+    /// calls.
     pub fn add<F>(&mut self, fail: impl FnOnce(Source) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -104,10 +106,10 @@ impl Storm {
         self.sources.push(fail(source).boxed_local());
     }
 
-    /// Lets everything fail for this long, then waits until every fault has ended.
+    /// Runs all sources for this time, then waits until every fault has ended.
     ///
     /// # Panics
-    /// When a source panics, or a fault does not end.
+    /// If a source panics, or a fault does not end.
     pub async fn rage(mut self, time: Duration) -> Toll {
         let mut all = pin!(async { while self.sources.next().await.is_some() {} });
         let unfinished = tokio::time::timeout(time, &mut all).await.is_err();
@@ -120,7 +122,7 @@ impl Storm {
     }
 }
 
-/// What makes one thing fail: its random numbers, and how it learns that the storm is over.
+/// Makes one thing fail: its random numbers, and the signal that the storm is over.
 pub struct Source {
     rng: StdRng,
     over: CancellationToken,

@@ -1,7 +1,8 @@
-//! What a torture campaign is told: how long to go on, and by which seed.
+//! The parameters of a torture campaign: its duration and its seed.
 //!
-//! A campaign is a test named `torture_…` in a crate's `tests/it`, or beside the code where it needs no server. Run as any
-//! other test it has the same seed and does the same number of rounds every time; `cargo xtask torture` gives it minutes and a new seed, or, when asked, the seed of an earlier run.
+//! A campaign is a test named `torture_…` in a crate's `tests/it`, or next to the code if it needs no server.
+//! As a normal test it has the same seed and the same number of rounds every time. `cargo xtask torture`
+//! gives it minutes and a new seed or, if asked, the seed of an earlier run.
 
 use std::env;
 use std::io::Write;
@@ -12,7 +13,7 @@ use rand::rngs::StdRng;
 
 const SHORT: Duration = Duration::from_secs(5);
 
-/// Held by a campaign while it runs. When the campaign fails, it says how to repeat the run.
+/// Held by a campaign while it runs. If the campaign fails, it prints how to repeat the run.
 #[derive(Debug)]
 pub struct Campaign {
     name: &'static str,
@@ -22,15 +23,15 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// `name` is the test's, without `torture_`.
+    /// `name` is the test's name without `torture_`.
     ///
     /// # Panics
-    /// When PILLARBOX_SEED or PILLARBOX_TORTURE_SECONDS is set to something that is not a number.
+    /// If PILLARBOX_SEED or PILLARBOX_TORTURE_SECONDS is not a number.
     pub fn begin(name: &'static str) -> Self {
         let seconds = number("PILLARBOX_TORTURE_SECONDS");
         let budget = seconds.map_or(SHORT, Duration::from_secs);
-        // An ordinary test run decides the same every time, so that it is red because of what was changed. New seeds are for
-        // those who ask for time.
+        // A normal test run decides the same every time, so that a failure comes from a change. New seeds are
+        // for runs that ask for time.
         let usual = || match seconds {
             None => fixed_seed(name),
             Some(_) => rand::random(),
@@ -52,12 +53,12 @@ impl Campaign {
         self.seed
     }
 
-    /// For one of several campaigns that were given the same seed and should not all do the same.
+    /// For one of several campaigns that got the same seed and should not all do the same.
     pub fn own_seed(&self) -> u64 {
         self.seed ^ fixed_seed(self.name)
     }
 
-    /// Everything random in the campaign comes from here.
+    /// The source of all randomness in the campaign.
     pub fn rng(&self) -> StdRng {
         StdRng::seed_from_u64(self.seed)
     }
@@ -66,13 +67,13 @@ impl Campaign {
         self.budget
     }
 
-    /// Whether it runs as one test among many: on a machine that does other things as well.
+    /// Whether it runs as one test among many, on a machine that also does other work.
     pub fn is_short(&self) -> bool {
         self.budget <= SHORT
     }
 
-    /// Whether to do another round. As one test among many it does exactly `rounds`, so that a slow machine tries the same
-    /// as a fast one; with time of its own it goes on until that is over.
+    /// Whether to do another round. As one test among many it does exactly `rounds`, so that a slow machine
+    /// tries the same as a fast one. With its own time it continues until that is over.
     pub fn goes_on(&self, done: u64, rounds: u64) -> bool {
         done < rounds || (!self.is_short() && self.started.elapsed() < self.budget)
     }
@@ -88,7 +89,7 @@ impl Drop for Campaign {
     }
 }
 
-/// Differs from campaign to campaign.
+/// Differs between campaigns.
 fn fixed_seed(name: &str) -> u64 {
     name.bytes().fold(7, |seed: u64, byte| {
         seed.wrapping_mul(31).wrapping_add(u64::from(byte))

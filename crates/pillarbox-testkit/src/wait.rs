@@ -1,29 +1,21 @@
-//! Waiting for something that must happen: ask until the answer is yes, or fail the test.
+//! Waits for something that must happen: checks until it is true, or fails the test.
 
-use std::{
-    future::Future,
-    time::{Duration, Instant},
-};
+use std::{fmt::Display, time::Duration};
 
-/// Whatever takes longer has failed. Generous, because test machines are slow at times; and shorter than the time between
-/// two sweeps, so that a sweep does not make up for what discovery missed.
+use tokio::time::Instant;
+
+/// The timeout. Generous, because test machines are sometimes slow. It is shorter than the time between two
+/// sweeps, so that a sweep can't hide what discovery missed.
 pub const PATIENCE: Duration = Duration::from_secs(45);
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks until the answer is yes.
+/// Checks until the answer is true.
 ///
 /// # Panics
 /// After [`PATIENCE`].
-pub async fn until<F: Future<Output = bool>>(what: &str, mut asked: impl FnMut() -> F) {
-    let deadline = Instant::now() + PATIENCE;
-    while !asked().await {
-        assert!(
-            Instant::now() < deadline,
-            "waited {PATIENCE:?} in vain until {what}"
-        );
-        tokio::time::sleep(PAUSE).await;
-    }
+pub async fn until(what: &str, mut asked: impl AsyncFnMut() -> bool) {
+    until_ok(async || yes(asked().await, what)).await;
 }
 
 /// As [`until`], without a runtime.
@@ -31,12 +23,77 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut asked: impl FnMut()
 /// # Panics
 /// After [`PATIENCE`].
 pub fn until_blocking(what: &str, mut asked: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !asked() {
-        assert!(
-            Instant::now() < deadline,
-            "waited {PATIENCE:?} in vain until {what}"
-        );
+    until_ok_blocking(|| yes(asked(), what));
+}
+
+/// Asks until there is an answer, and returns it. An error says what there is instead.
+///
+/// # Panics
+/// After [`PATIENCE`], with the last error.
+pub async fn until_ok<T, E: Display>(asked: impl AsyncFnMut() -> Result<T, E>) -> T {
+    until_ok_within(PATIENCE, asked).await
+}
+
+/// As [`until_ok`], with other patience: for what has much to do until then.
+///
+/// # Panics
+/// After `patience`, with the last error.
+pub async fn until_ok_within<T, E: Display>(
+    patience: Duration,
+    mut asked: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
+    let start = Instant::now();
+    loop {
+        match asked().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(start.elapsed() < patience, "waited {patience:?} in vain: {error}"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// As [`until_ok`], without a runtime.
+///
+/// # Panics
+/// After [`PATIENCE`], with the last error.
+pub fn until_ok_blocking<T, E: Display>(mut asked: impl FnMut() -> Result<T, E>) -> T {
+    let start = Instant::now();
+    loop {
+        match asked() {
+            Ok(answer) => return answer,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {error}"),
+        }
         std::thread::sleep(PAUSE);
+    }
+}
+
+fn yes(answer: bool, what: &str) -> Result<(), String> {
+    answer.then_some(()).ok_or_else(|| format!("not yet: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_in_time_is_returned() {
+        let mut asked = 0;
+        let answer = until_ok(async || {
+            asked += 1;
+            if asked < 100 { Err("too early") } else { Ok(asked) }
+        });
+        assert_eq!(answer.await, 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "in vain: it is 7")]
+    async fn what_never_comes_fails_the_test_with_what_there_is_instead() {
+        until_ok(async || Err::<(), _>("it is 7")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "in vain: not yet: pigs fly")]
+    async fn what_never_holds_fails_the_test_by_its_name() {
+        until("pigs fly", async || false).await;
     }
 }

@@ -1,5 +1,5 @@
-//! A receiver of webhooks on loopback that writes down what comes, and a verdict on it by the reference implementation
-//! of Standard Webhooks (`python/verify.py`), which nobody here wrote.
+//! A receiver of webhooks on loopback that records what arrives, and its verification by the reference
+//! implementation of Standard Webhooks (`python/verify.py`), which is independent of this project.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::servers;
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/verify.py");
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came, with the names of its headers in lower case.
+/// A received request, with header names in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub path: String,
@@ -31,7 +31,7 @@ pub struct Request {
 
 impl Request {
     /// # Panics
-    /// When the body is no JSON.
+    /// If the body is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -40,10 +40,10 @@ impl Request {
         self.headers.get("webhook-id").map_or("", String::as_str)
     }
 
-    /// Whether the reference implementation takes it. `None`: it is not installed.
+    /// Whether the reference implementation accepts it. `None`: it is not installed.
     ///
     /// # Panics
-    /// When it can't be run.
+    /// If it can't be run.
     pub fn verified(&self, secret: &str) -> Option<bool> {
         let python = servers::webhooks_python()?;
         let mut child = Command::new(python)
@@ -71,7 +71,7 @@ impl Request {
     }
 }
 
-/// Takes requests until it is dropped.
+/// Accepts requests until it is dropped.
 pub struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -91,7 +91,7 @@ impl Receiver {
     }
 
     /// # Panics
-    /// When the port is taken.
+    /// If the port is in use.
     pub fn start_at(port: u16) -> Self {
         let listener =
             TcpListener::bind(("127.0.0.1", port)).unwrap_or_else(|error| panic!("port {port}: {error}"));
@@ -109,7 +109,7 @@ impl Receiver {
                 if inner.stop.load(Ordering::SeqCst) {
                     return;
                 }
-                // A client that went away in the middle is no request.
+                // A client that disconnected in the middle sent no request.
                 let _ = inner.answer(stream);
             }
         });
@@ -124,7 +124,7 @@ impl Receiver {
         self.address.port()
     }
 
-    /// What it answers from now on.
+    /// Sets the answer from now on.
     pub fn answer(&self, status: u16) {
         self.shared.status.store(status, Ordering::SeqCst);
     }

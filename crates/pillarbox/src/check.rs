@@ -1,4 +1,4 @@
-//! What is refused, before any SQL runs: so the application's transaction stays usable.
+//! The checks of an event. They run before any SQL, so a refusal leaves the application's transaction usable.
 
 mod depth;
 
@@ -16,15 +16,15 @@ use crate::event::{Event, RetryOverrides};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The payload's size in bytes: 1 MiB unless configured.
+    /// The payload's size in bytes; 1 MiB by default.
     pub payload_bytes_max: usize,
-    /// Topic, stream, key, types and ids, each, in bytes.
+    /// The size in bytes of each of these: topic, stream, key, types and ids.
     pub name_bytes_max: usize,
-    /// How many headers it may have.
+    /// The number of headers.
     pub headers_max: usize,
-    /// Names and values of all headers together.
+    /// The size of all header names and values together, in bytes.
     pub headers_bytes_max: usize,
-    /// How far in the future an event may be due.
+    /// How far in the future `available_at` may be.
     pub delay_max: Duration,
 }
 
@@ -41,14 +41,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// With another limit for the payload's size in bytes.
+    /// Sets the limit for the payload's size in bytes.
     pub fn payload_bytes_max(mut self, bytes: usize) -> Self {
         self.payload_bytes_max = bytes;
         self
     }
 }
 
-/// A part of an event, for messages.
+/// A part of an event, for error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
@@ -83,7 +83,7 @@ pub enum CheckError {
         "the id is all zeros, and of two events with one id the second counts as written: give each its own, or none"
     )]
     NilId,
-    /// A field that must not be empty is.
+    /// A required field is empty.
     #[error("{field} is empty")]
     Empty {
         /// Which field.
@@ -157,10 +157,10 @@ pub enum CheckError {
         /// How many are allowed.
         max: usize,
     },
-    /// The headers are too large together.
+    /// The headers are too large in total.
     #[error("the headers have {bytes} bytes; {max} are allowed")]
     HeadersTooLarge {
-        /// How many bytes it has.
+        /// How many bytes they have.
         bytes: usize,
         /// How many are allowed.
         max: usize,
@@ -178,7 +178,7 @@ pub enum CheckError {
 }
 
 impl Limits {
-    /// Everything `enqueue` refuses.
+    /// Checks everything that `enqueue` refuses.
     pub fn check_new(&self, event: &Event, now: Timestamp) -> Result<(), CheckError> {
         if event.id.is_nil() {
             return Err(CheckError::NilId);
@@ -186,7 +186,7 @@ impl Limits {
         self.check(event, now)
     }
 
-    /// What the relay refuses in a row, which something else may have written.
+    /// Checks a row before the relay delivers it. Another program may have written the row.
     pub fn check(&self, event: &Event, now: Timestamp) -> Result<(), CheckError> {
         self.required(Field::Topic, &event.topic)?;
         if let Some(character) = event.topic.chars().find(|c| c.is_whitespace()) {
@@ -216,7 +216,7 @@ impl Limits {
         self.payload(&event.payload)
     }
 
-    /// The payload alone: its size, and that it is JSON (without building anything of it).
+    /// Checks the payload alone: its size, and that it is JSON. The parser builds no values.
     pub fn payload(&self, payload: &[u8]) -> Result<(), CheckError> {
         if payload.len() > self.payload_bytes_max {
             return Err(CheckError::PayloadTooLarge {
@@ -224,14 +224,14 @@ impl Limits {
                 max: self.payload_bytes_max,
             });
         }
-        // serde_json skips over a string's bytes without checking that they are UTF-8; PostgreSQL would refuse them
-        // and abort the application's transaction.
+        // serde_json skips over the bytes of a string without checking that they are UTF-8. PostgreSQL would
+        // refuse them and abort the application's transaction.
         std::str::from_utf8(payload)
             .map_err(|e| e.to_string())
             .and_then(|text| serde_json::from_str::<IgnoredAny>(text).map_err(|e| e.to_string()))
             .map_err(|problem| CheckError::PayloadNotJson { problem })?;
-        // PostgreSQL's parser recurses, and gives up on its stack (and with it on the application's transaction) at some
-        // thousand levels.
+        // PostgreSQL's parser is recursive. At some thousand levels it hits its stack limit and aborts the
+        // application's transaction.
         if depth::is_over(payload, depth::MAX) {
             return Err(CheckError::PayloadTooDeep { max: depth::MAX });
         }

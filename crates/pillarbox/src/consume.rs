@@ -1,4 +1,4 @@
-//! Hands events to a handler: each once, in order per key, several keys at a time.
+//! Calls a handler for events: once per event, in order per key, several keys in parallel.
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "postgres", feature = "nats"))]
@@ -21,14 +21,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Each event is handled in a transaction of the application's own database, together with the [inbox](crate::inbox) that
-//! remembers it; only after the commit is it acknowledged. A handler that fails, panics or takes too long is rolled back and
-//! tried again later; its key waits, and nothing else does. After the last attempt, or when the handler
-//! [rejects](HandlerError::reject) it, the event goes to a dead letter topic and its key goes on.
+//! Each event is handled in a transaction of the application's own database, together with its entry in the
+//! [inbox](crate::inbox). The event is acknowledged only after the commit. If a handler fails, panics or
+//! takes too long, its transaction is rolled back and the event is tried again later. Until then its key
+//! waits, and nothing else does. After the last attempt, or when the handler [rejects](HandlerError::reject)
+//! the event, it goes to a dead letter topic and its key continues.
 //!
-//! An event that takes the whole process with it (an abort, a stack that overflows, no memory left) is found out: see `suspects`.
+//! An event that kills the whole process (an abort, a stack overflow, no memory left) is detected: see
+//! `suspects`.
 //!
-//! `engine` is the loop, `keys` decides what may be worked on, `attempt` is one try; `nats` and `kafka` are the brokers.
+//! `engine` is the loop, `keys` decides which message may be handled now, `attempt` is one attempt; `nats`
+//! and `kafka` are the brokers.
 
 mod attempt;
 mod backoff;
@@ -71,36 +74,41 @@ pub use self::{
 };
 use crate::inbox::{Database, Inbox, InboxError};
 
-/// How a consumer works. The defaults suit most.
+/// The options of a consumer. The defaults suit most applications.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Handlers at work at a time, each for another key: 16. The database's pool should have as many connections.
+    /// Handlers that run at the same time, each for a different key: 16. The database's pool should have as
+    /// many connections.
     pub concurrency: usize,
-    /// Attempts before an event becomes a dead letter: 5. Only failures of the handler count. They are counted in memory: a
-    /// consumer that is started again begins anew.
+    /// Attempts before an event becomes a dead letter: 5. Only failures of the handler count. They are
+    /// counted in memory, so a restarted consumer counts from zero.
     pub attempts_max: u32,
-    /// How often the process may die while an event is at work before it becomes a dead letter: 5. What else was at work at
-    /// the first of these times is not blamed. 0: nobody looks, and the table for it need not be there.
+    /// How often the process may die while it handles an event before that event becomes a dead letter: 5.
+    /// After the first death, the events that were handled at the same time are tried one by one, so only the
+    /// culprit's count rises. 0 turns this off; the table for it is not needed then.
     pub deaths_max: u32,
-    /// The wait after the first failure: 1 s. It doubles with each, a quarter more or less.
+    /// The delay after the first failure: 1 s. It doubles with each failure, plus or minus a quarter.
     pub backoff_base: Duration,
-    /// The longest wait: 60 s.
+    /// The longest delay: 60 s.
     pub backoff_max: Duration,
-    /// A handler that takes longer has failed: 30 s. (It must not block its thread, or nobody notices.)
+    /// The timeout of a handler: 30 s. A handler that takes longer has failed. (It must not block its thread,
+    /// or the timeout can't fire.)
     pub handler_timeout: Duration,
-    /// Events in memory: 10,000. When a failing key holds back so many, nothing more is taken until it is through.
+    /// Events in memory: 10,000. When failing keys hold back so many, no more events are read until there is
+    /// room.
     pub held_events_max: usize,
-    /// Their size together: 64 MiB.
+    /// The total size of the events in memory: 64 MiB.
     pub held_bytes_max: usize,
-    /// How long handlers at work may take to finish when the consumer is stopped: 30 s.
+    /// How long running handlers may take to finish when the consumer is stopped: 30 s.
     pub shutdown_timeout: Duration,
-    /// How long the inbox remembers an event: 7 days. It must be longer than the broker can deliver one again: longer than
-    /// the stream or topic keeps its events, if somebody may reset the consumer. `None`: for ever.
+    /// How long the inbox remembers an event: 7 days. This must be longer than the time in which the broker
+    /// can deliver an event again. If somebody may reset the consumer, that is the retention time of the
+    /// stream or topic. `None`: for ever.
     pub inbox_retention: Option<Duration>,
-    /// Pass over events whose aggregate version is not newer than the last one applied.
+    /// Skip events whose aggregate version is not newer than the last version applied.
     pub newer_only: bool,
-    /// Where dead letters go: beside their topic.
+    /// Where dead letters go: by default to `<topic>.dead`.
     pub dead_letters: DeadLetters,
 }
 
@@ -123,29 +131,29 @@ impl Default for Options {
     }
 }
 
-/// Why a consumer could not start, or ended by itself.
+/// Why a consumer could not start, or why it ended without being stopped.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConsumeError {
-    /// The inbox is not there, or the database refused.
+    /// The inbox's tables do not exist, or the database returned an error.
     #[error(transparent)]
     Inbox(#[from] InboxError),
-    /// The group's name is not one that every broker takes.
+    /// The group's name is not valid for every broker.
     #[error("`{name}` can't be a group's name: use letters, digits, `-` and `_`, up to 200 of them")]
     Group {
         /// The name given.
         name: String,
     },
-    /// The broker refused, or was not there.
+    /// The broker returned an error, or could not be reached.
     #[error("{what}: {source}")]
     Broker {
-        /// What could not be done.
+        /// The operation that failed.
         what: String,
-        /// Why: the error of the broker's client, or what is wrong with what it said.
+        /// The cause: the error of the broker's client, or what is wrong with the broker's answer.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A defect of the consumer; a handler that panics only fails.
+    /// A bug in the consumer. (A panic in a handler is only a failed attempt.)
     #[error("the consumer panicked: {0}")]
     Panicked(String),
 }
@@ -153,10 +161,10 @@ pub enum ConsumeError {
 /// Where events come from.
 #[non_exhaustive]
 pub enum Broker {
-    /// A stream of JetStream.
+    /// A JetStream stream.
     #[cfg(feature = "nats")]
     JetStream(Box<JetStream>),
-    /// Topics of Kafka.
+    /// Kafka topics.
     #[cfg(feature = "kafka")]
     Kafka(Kafka),
 }
@@ -175,7 +183,7 @@ impl From<Kafka> for Broker {
     }
 }
 
-/// A group's consumer: what it is called, and the database that its effects and its inbox are in.
+/// A consumer of a group: its name, and the database with its effects and its inbox.
 #[derive(Debug, Clone)]
 pub struct Consumer<D> {
     group: String,
@@ -195,19 +203,19 @@ impl<D: Database> Consumer<D> {
         }
     }
 
-    /// With an inbox of another name.
+    /// Uses an inbox with other table names.
     pub fn inbox(mut self, inbox: Inbox) -> Self {
         self.inbox = inbox;
         self
     }
 
-    /// Changes how it works: `.options(|options| options.concurrency = 4)`.
+    /// Changes the options: `.options(|options| options.concurrency = 4)`.
     pub fn options(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(&mut self.options);
         self
     }
 
-    /// [`start`](Self::start) with a closure as the handler.
+    /// The same as [`start`](Self::start), with a closure as the handler.
     pub async fn start_fn<F>(&self, broker: impl Into<Broker>, handler: F) -> Result<Handle, ConsumeError>
     where
         F: for<'a> Fn(&'a Received, &'a Context, &'a mut D::Transaction) -> Handling<'a>
@@ -218,8 +226,9 @@ impl<D: Database> Consumer<D> {
         self.start(broker, FromFn(handler)).await
     }
 
-    /// Starts the consumer on the current tokio runtime and returns: it consumes in the background until the [`Handle`] is
-    /// stopped or dropped. The inbox's tables and what is consumed must exist; if they don't, nothing is started.
+    /// Starts the consumer on the current tokio runtime and returns. The consumer runs in the background
+    /// until the [`Handle`] is stopped or dropped. The inbox's tables and the stream or topics must exist;
+    /// otherwise this returns an error and starts nothing.
     pub async fn start<H: Handler<D>>(
         &self,
         broker: impl Into<Broker>,
@@ -264,7 +273,8 @@ impl<D: Database> Consumer<D> {
         let (stop, stopped) = oneshot::channel();
         let engine = Engine::new(work, source, lag_sender);
         let running = tokio::spawn(async move {
-            // It ends with the engine: afterwards nobody may say that the consumer is there.
+            // The upkeep task ends with the engine. After that, nothing may record that the consumer is
+            // alive.
             let mut beside = JoinSet::new();
             beside.spawn(upkeep.run());
             engine.run(stopped).await
@@ -287,38 +297,39 @@ impl<D: Database> Consumer<D> {
     }
 }
 
-/// A consumer at work. Dropping it asks the consumer to stop, and does not wait for that.
+/// A running consumer. Dropping the handle asks the consumer to stop and does not wait for it.
 #[must_use = "the consumer stops when this is dropped"]
 pub struct Handle {
-    /// `None`: its end was told.
+    /// `None`: its result was returned already.
     running: Option<JoinHandle<Result<(), ConsumeError>>>,
-    /// Dropped, it asks the engine to stop.
+    /// Dropping this asks the engine to stop.
     stop: Option<oneshot::Sender<()>>,
     lag: watch::Receiver<Lag>,
 }
 
 impl Handle {
-    /// How far behind it is, as of half a second ago.
+    /// How far behind the consumer is, as of half a second ago.
     pub fn lag(&self) -> Lag {
         self.lag.borrow().clone()
     }
 
-    /// The same, to be told of changes. It closes when the consumer ends.
+    /// A channel with the same value, to wait for changes. It closes when the consumer ends.
     pub fn watch(&self) -> watch::Receiver<Lag> {
         self.lag.clone()
     }
 
-    /// Takes nothing more, lets handlers at work finish, acknowledges what was done and gives the rest back. Then it says what
-    /// [`finished`](Self::finished) does.
+    /// Reads no more events, lets running handlers finish, acknowledges what is done and gives the rest back.
+    /// Then it returns the result of [`finished`](Self::finished).
     pub async fn stop(mut self) -> Result<(), ConsumeError> {
         self.stop = None;
         self.finished().await
     }
 
-    /// Waits until the consumer has ended. `Ok`: it was asked to. An error says why it ended by itself, for instance because
-    /// the broker wants nothing more of it. Says so once, and `Ok` from then on.
+    /// Waits until the consumer has ended. `Ok` means that it was asked to stop. An error says why it ended
+    /// on its own, for example because the broker closed it permanently. The error is returned once; later
+    /// calls return `Ok`.
     ///
-    /// It can be waited for beside a signal, and does not stop the consumer when the wait is given up:
+    /// It can be used next to a signal. Dropping the future does not stop the consumer:
     ///
     /// ```no_run
     /// # use pillarbox::consume::{ConsumeError, Handle};
@@ -339,7 +350,7 @@ impl Handle {
             Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(ConsumeError::Panicked(engine::panic_text(&*panic).to_owned())),
-                // Only the end of the runtime cancels it.
+                // Only the end of the runtime cancels the task.
                 Err(_) => Ok(()),
             },
         }

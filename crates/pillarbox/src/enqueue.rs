@@ -1,4 +1,5 @@
-//! Into the application's own open transaction, and nowhere else: no other connection writes, no broker.
+//! Writes events into the application's own open transaction. It uses no other connection to write, and no
+//! broker.
 
 mod error;
 #[cfg(feature = "mongodb")]
@@ -13,7 +14,7 @@ pub use self::error::{DatabaseError, EnqueueError};
 pub(crate) use self::mongodb::in_transaction as mongodb_in_transaction;
 #[cfg(feature = "mongodb")]
 #[doc(hidden)]
-pub use self::mongodb::{document as mongodb_document, place as mongodb_place};
+pub use self::mongodb::{Clock as MongodbClock, document as mongodb_document, place as mongodb_place};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -32,12 +33,12 @@ use crate::{check::Limits, event::Event, pressure::Pressure, table::Tables, tran
 
 /// Writes events into an outbox. The default is the table `outbox_events` and the default limits.
 ///
-/// Make one for each database when the application starts, and keep it: it holds its statements ready, and on MongoDB it
-/// remembers that the outbox exists, which limits apply and how much it wrote. Clones are cheap and share all of that. A new
-/// one for each event is as correct but slower: on MongoDB it asks the server for all of that each time, and a limit counts
-/// only what the relay has seen.
+/// Make one for each database when the application starts, and keep it. It caches its statements. On MongoDB
+/// it also remembers that the outbox exists, which limits apply and how much it wrote. Clones are cheap and
+/// share all of that. A new one for each event also works but is slower: on MongoDB it queries the server for
+/// all of that each time, and a limit counts only what the relay has seen.
 ///
-/// For a second MongoDB cluster make a second `Outbox`, also if its names are the same.
+/// For a second MongoDB cluster make a second `Outbox`, even if the names are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
     shared: Arc<Shared>,
@@ -45,7 +46,7 @@ pub struct Outbox {
     serialise_keys: bool,
 }
 
-/// What all clones have in common.
+/// What all clones share.
 #[derive(Debug, Default)]
 struct Shared {
     tables: Tables,
@@ -60,14 +61,14 @@ struct Shared {
 /// Whether the event was new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It was, and is written.
+    /// It was new and is written.
     New,
-    /// An event with this id is there already; nothing was written.
+    /// An event with this id already exists; nothing was written.
     Duplicate,
 }
 
 impl Outbox {
-    /// An outbox in tables of these names.
+    /// An outbox with these table names.
     pub fn new(tables: Tables, limits: Limits) -> Self {
         #[allow(
             clippy::needless_update,
@@ -84,25 +85,41 @@ impl Outbox {
         }
     }
 
-    /// With other limits; a clone keeps its own.
+    /// Like the default, but its knowledge of MongoDB ages by this clock. For tests.
+    #[cfg(feature = "mongodb")]
+    #[doc(hidden)]
+    pub fn by_mongodb_clock(clock: MongodbClock) -> Self {
+        let shared = Shared {
+            knowledge: mongodb::Knowledge::by(clock),
+            ..Shared::default()
+        };
+        Self {
+            shared: Arc::new(shared),
+            ..Self::default()
+        }
+    }
+
+    /// Sets other limits. They apply to this clone only.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Of two transactions that write events of one key, the later waits for the earlier to end, so that the key's order is
-    /// that of their commits. Only for keys whose writers are not serialised already by a row that they all change.
+    /// If two transactions write events of one key, the later one waits until the earlier one ends, so that
+    /// the key's order is the order of their commits. Use this only for keys whose writers are not already
+    /// serialised by a row that they all update.
     ///
-    /// PostgreSQL: an advisory lock on each key until the transaction ends, at the cost of a round trip. MongoDB: the later
-    /// one fails with a transient error instead, and the application tries its transaction again, as it must anyway. SQLite
-    /// has one writer at a time, so nothing is done. Write all events of several keys in one call: calls in one transaction
-    /// that take keys in different orders can deadlock, which the database ends with an error.
+    /// PostgreSQL: an advisory lock on each key until the transaction ends; it costs a round trip. MongoDB:
+    /// the later transaction fails with a transient error, and the application retries it, as it must anyway.
+    /// SQLite has one writer at a time, so this does nothing. Write all events of several keys in one call:
+    /// several calls in one transaction that lock keys in different orders can deadlock, and the database
+    /// ends a deadlock with an error.
     pub fn serialise_keys(mut self) -> Self {
         self.serialise_keys = true;
         self
     }
 
-    /// The tables that it writes to.
+    /// The tables it writes to.
     pub fn tables(&self) -> &Tables {
         &self.shared.tables
     }
@@ -133,7 +150,8 @@ impl Outbox {
         Ok(enqueued[0])
     }
 
-    /// Writes many, in the order given, all or (refused) none. Of two with the same id the first counts.
+    /// Writes many events in the order given: all of them, or none if one is refused. Of two with the same
+    /// id, the first is written.
     pub async fn enqueue_all<T: Transaction>(
         &self,
         tx: &mut T,
@@ -157,8 +175,8 @@ impl Outbox {
         Ok(enqueued)
     }
 
-    /// How the outbox stands for events of this topic, to be asked before the work begins. `None`: no limit is set for it.
-    /// It does not wait and refuses nothing.
+    /// The backpressure for events of this topic, to check before the work begins. `None`: no limit is set
+    /// for it. This neither waits nor refuses anything.
     pub async fn pressure<T: Transaction>(
         &self,
         tx: &mut T,

@@ -1,4 +1,4 @@
-//! What an application says happened.
+//! An event, as the application writes it.
 
 mod builder;
 mod first_use;
@@ -15,18 +15,19 @@ use crate::wire;
 pub use self::builder::{ToTopic, Typed};
 use self::first_use::FirstUse;
 
-/// One event, as its producer writes it. The relay adds where it lies and how its delivery goes.
+/// One event, as its producer writes it. The relay adds its place in the outbox and the state of its
+/// delivery.
 ///
-/// The JSON form (NDJSON of `pillarbox enqueue`, of the stream and of stdout) has these names.
+/// The JSON form uses these names (NDJSON of `pillarbox enqueue`, of the stream and of stdout).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// The idempotency key everywhere: made once by the producer, the same at every attempt.
+    /// The idempotency key: made once by the producer, the same at every attempt.
     #[serde(default = "Uuid::now_v7")]
     pub id: Uuid,
-    /// Where it goes: a NATS subject, a Kafka topic. Routes match on it.
+    /// The target: a NATS subject or a Kafka topic. Routes match on it.
     pub topic: String,
-    /// The stream on the other side, where the routes are not to choose it.
+    /// The stream at the receiver, if the routes are not to choose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
     /// What happened: `OrderPlaced`.
@@ -34,39 +35,40 @@ pub struct Event {
     /// The version of the payload's schema: 1 unless given.
     #[serde(default = "first_version")]
     pub schema_version: i32,
-    /// The type of what it happened to: `order`.
+    /// The type of the aggregate: `order`.
     pub aggregate_type: String,
-    /// The id of what it happened to.
+    /// The id of the aggregate.
     pub aggregate_id: String,
-    /// The aggregate's version after the change; consumers may refuse stale ones.
+    /// The aggregate's version after the change. Consumers may refuse stale versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate_version: Option<i64>,
-    /// The unit of order. Without one the aggregate's id is: see [`Event::key`].
+    /// The unit of order. Without it, the aggregate's id is used: see [`Event::key`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_key: Option<String>,
-    /// JSON text. It passes through to the sink byte for byte.
+    /// JSON text. It is passed to the sink byte for byte.
     #[serde(with = "payload_json")]
     pub payload: Bytes,
-    /// Trace context (`traceparent`, `tracestate`), `correlation-id`, and free ones.
+    /// Trace context (`traceparent`, `tracestate`), `correlation-id`, and any others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The project that it belongs to. Consumers get it as it is.
+    /// The project of the event. Consumers get it unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
-    /// The user who caused it. Consumers get it as it is.
+    /// The user who caused it. Consumers get it unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// In the future: a delayed event. It takes its place in its key's order when its time comes.
+    /// A time in the future makes it a delayed event. It takes its place in its key's order when that time
+    /// comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_at: Option<Timestamp>,
-    /// What it wants of the retry policy.
+    /// Its own retry settings.
     #[serde(flatten)]
     pub retry: RetryOverrides,
     #[serde(skip)]
     pub(crate) first_use: FirstUse,
 }
 
-/// What this one event wants of the retry policy; `None` leaves it to the policy.
+/// Retry settings of a single event; `None` uses the policy's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RetryOverrides {
@@ -79,31 +81,31 @@ pub struct RetryOverrides {
     /// The longest wait, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<i64>,
-    /// How much longer each wait is than the one before.
+    /// The factor by which each wait grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_multiplier: Option<f64>,
 }
 
 impl RetryOverrides {
-    /// With this many attempts.
+    /// Sets the number of attempts.
     pub fn max_attempts(mut self, attempts: i32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// With this wait after the first failure.
+    /// Sets the wait after the first failure.
     pub fn base_delay_ms(mut self, millis: i64) -> Self {
         self.base_delay_ms = Some(millis);
         self
     }
 
-    /// With this longest wait.
+    /// Sets the longest wait.
     pub fn max_delay_ms(mut self, millis: i64) -> Self {
         self.max_delay_ms = Some(millis);
         self
     }
 
-    /// With this growth of the wait from one failure to the next.
+    /// Sets the factor by which each wait grows.
     pub fn backoff_multiplier(mut self, factor: f64) -> Self {
         self.backoff_multiplier = Some(factor);
         self
@@ -111,88 +113,88 @@ impl RetryOverrides {
 }
 
 impl Event {
-    /// The payload, from anything serde can write as JSON.
+    /// Sets the payload to the JSON of any serde value.
     pub fn json<T: Serialize + ?Sized>(mut self, payload: &T) -> Result<Self, serde_json::Error> {
         self.payload = serde_json::to_vec(payload)?.into();
         Ok(self)
     }
 
-    /// The payload as JSON text that exists already; `enqueue` checks that it is JSON.
+    /// Sets the payload to existing JSON text; `enqueue` checks that it is JSON.
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = payload.into();
         self
     }
 
-    /// Goes to another topic.
+    /// Changes the topic.
     pub fn topic(mut self, topic: impl Into<String>) -> Self {
         self.topic = topic.into();
         self
     }
 
-    /// With this id: of an event that was made before, or one that follows from what it says.
+    /// Sets the id: that of an event made earlier, or one derived from its content.
     pub fn id(mut self, id: Uuid) -> Self {
         self.id = id;
         self
     }
 
-    /// With this unit of order in place of the aggregate's id.
+    /// Sets the unit of order, in place of the aggregate's id.
     pub fn partition_key(mut self, key: impl Into<String>) -> Self {
         self.partition_key = Some(key.into());
         self
     }
 
-    /// With the aggregate's version after the change.
+    /// Sets the aggregate's version after the change.
     pub fn aggregate_version(mut self, version: i64) -> Self {
         self.aggregate_version = Some(version);
         self
     }
 
-    /// With this version of the payload's schema.
+    /// Sets the version of the payload's schema.
     pub fn schema_version(mut self, version: i32) -> Self {
         self.schema_version = version;
         self
     }
 
-    /// To this stream, whatever the routes say.
+    /// Sets the stream, in place of the one that the routes choose.
     pub fn stream(mut self, stream: impl Into<String>) -> Self {
         self.stream = Some(stream.into());
         self
     }
 
-    /// With this header; of two with one name the later counts.
+    /// Sets a header; of two with the same name, the later one counts.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// With this project's id.
+    /// Sets the project's id.
     pub fn project_id(mut self, project_id: impl Into<String>) -> Self {
         self.project_id = Some(project_id.into());
         self
     }
 
-    /// With this user's id.
+    /// Sets the user's id.
     pub fn user_id(mut self, user_id: impl Into<String>) -> Self {
         self.user_id = Some(user_id.into());
         self
     }
 
-    /// Not delivered before this time.
+    /// Sets the time before which it is not delivered.
     pub fn available_at(mut self, at: Timestamp) -> Self {
         self.available_at = Some(at);
         self
     }
 
-    /// With its own retry policy.
+    /// Sets its own retry settings.
     pub fn retry(mut self, retry: RetryOverrides) -> Self {
         self.retry = retry;
         self
     }
 
-    /// This event happens because of another one: it belongs to the same trace and the same business process. Takes over
-    /// `traceparent`, `tracestate` and `correlation-id` where they are not set, and names the cause in `causation-id`. The
-    /// first event of a process is what the others are correlated by. In a consumer's handler the cause is the event that was
-    /// received.
+    /// Marks this event as caused by another one: it belongs to the same trace and the same business process.
+    /// Copies `traceparent`, `tracestate` and `correlation-id` if they are not set, and writes the id of the
+    /// cause into `causation-id`. The id of the first event of a process becomes the correlation id. In a
+    /// consumer's handler the cause is the received event.
     pub fn follows(mut self, cause: &Event) -> Self {
         if self.header_text(wire::TRACEPARENT).is_none() {
             for name in [wire::TRACEPARENT, wire::TRACESTATE] {
@@ -209,14 +211,14 @@ impl Event {
         self.header(wire::CAUSATION_ID, cause.id.to_string())
     }
 
-    /// A header's text; names don't differ by their case.
+    /// The text of a header; names are case-insensitive.
     pub(crate) fn header_text(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         let (_, text) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(text)
     }
 
-    /// The key whose events arrive in order: the partition key, else the aggregate's id.
+    /// The key whose events are delivered in order: the partition key, or else the aggregate's id.
     pub fn key(&self) -> &str {
         self.partition_key.as_deref().unwrap_or(&self.aggregate_id)
     }
@@ -226,7 +228,7 @@ fn first_version() -> i32 {
     1
 }
 
-/// A payload stands in the JSON form as JSON, not as a string that holds JSON.
+/// In the JSON form the payload is JSON, not a string that contains JSON.
 mod payload_json {
     use bytes::Bytes;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};

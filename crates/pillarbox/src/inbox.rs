@@ -1,5 +1,5 @@
-//! What a consumer has processed, remembered in the consumer's own transaction: so that what is delivered at least once
-//! has its effect once.
+//! Remembers what a consumer has processed, in the consumer's own transaction. So an event that is delivered
+//! at least once has its effect once.
 //!
 //! ```no_run
 //! # #[cfg(feature = "sqlite")]
@@ -14,16 +14,18 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `processed_events` has a row for each event and group, and is thinned out by age ([`Inbox::forget`]): keep rows for
-//! longer than the broker can deliver an event again. `processed_versions` has a row for each entity whose versions a group
-//! asked about ([`Inbox::once_newer`]), and stays. `processed_events_attempts` is for [consumers](crate::consume) that died:
-//! what they had begun.
+//! `processed_events` has a row for each event and group. Old rows are deleted by [`Inbox::forget`]: keep
+//! rows for longer than the broker can deliver an event again. `processed_versions` has a row for each entity
+//! whose versions a group checked ([`Inbox::once_newer`]); these rows are kept. `processed_events_attempts`
+//! records what [consumers](crate::consume) had begun when they died.
 
 mod attempts;
 #[cfg(feature = "mongodb")]
 mod mongodb;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -31,36 +33,33 @@ mod sqlite;
 use std::sync::Arc;
 use std::{sync::LazyLock, time::Duration};
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use sqlx::AssertSqlSafe;
 use thiserror::Error;
 use uuid::Uuid;
 
 #[doc(hidden)]
 pub use self::attempts::{Attempts, Begun, Place};
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::statement::Statement;
 use crate::{
     enqueue::DatabaseError,
     table::{self, TableNameError},
     transaction::sealed,
 };
 
-/// A group's name has at most this many bytes.
+/// The maximum length of a group's name in bytes.
 const GROUP_BYTES_MAX: usize = 255;
-/// An entity's id has at most this many bytes: it stands in an index, and PostgreSQL's take 2,704 with the group's name. A
-/// consumer puts the type before the id, and takes up to 1,000 of each.
+/// The maximum length of an entity's id in bytes. It is in an index, and an index entry of PostgreSQL holds
+/// 2,704 bytes including the group's name. A consumer puts the type before the id, and accepts up to 1,000
+/// bytes of each.
 const ENTITY_BYTES_MAX: usize = 2_048;
 
-/// Where the memory lies. The default is `processed_events` and `processed_versions`.
+/// The inbox's tables. The default is `processed_events` and `processed_versions`.
 ///
-/// Make one and keep it: it holds its statements ready. Clones share them.
+/// Make one and keep it: it caches its statements. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Inbox {
     processed: String,
     versions: String,
-    /// MongoDB's, where the client's default is not meant.
+    /// The MongoDB database, if it is not the client's default.
     database: Option<String>,
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     statements: Arc<Statements>,
@@ -75,7 +74,7 @@ struct Statements {
     sqlite: sqlite::Statements,
 }
 
-/// By their names.
+/// By table names.
 impl PartialEq for Inbox {
     fn eq(&self, other: &Self) -> bool {
         (&self.processed, &self.versions, &self.database)
@@ -85,62 +84,64 @@ impl PartialEq for Inbox {
 
 impl Eq for Inbox {}
 
-/// For those who name none.
+/// The inbox for callers that name none.
 static DEFAULT: LazyLock<Inbox> = LazyLock::new(Inbox::default);
 
 /// Whether an event is new to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// It is, and now it is remembered, if the transaction commits. Apply it.
+    /// It is new, and it is remembered if the transaction commits. Apply it.
     First,
     /// It was processed before. Do nothing.
     Before,
-    /// Its entity's version `last`, the same or a newer one, was processed before. Do nothing. It is remembered.
+    /// The entity's version `last`, which is the same or newer, was processed before. Do nothing. This event
+    /// is remembered, too.
     Stale {
         /// The newest version that was processed.
         last: i64,
     },
 }
 
-/// Why the inbox could not be asked.
+/// Why the inbox could not be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InboxError {
-    /// The inbox's tables are not there.
+    /// The inbox's tables do not exist.
     #[error("there is no table {table}: run `pillarbox migrate --inbox` on this database first")]
     NotMigrated {
         /// The missing table's name, as configured.
         table: String,
-        /// What the database said, where it said something.
+        /// The database's error, if there is one.
         #[source]
         source: Option<DatabaseError>,
     },
     /// A name is empty or too long.
     #[error("{what} has {bytes} bytes; 1 to {max} are allowed")]
     Length {
-        /// What.
+        /// Which name.
         what: &'static str,
         /// How many bytes it has.
         bytes: usize,
         /// How many are allowed.
         max: usize,
     },
-    /// Nothing was written: a memory outside the transaction of the effect could outlive it.
+    /// Nothing was written. An inbox entry outside the transaction of the effect could exist without the
+    /// effect.
     #[error("the session has no open transaction: call `start_transaction` on it first")]
     NoTransaction,
     /// MongoDB: neither the address nor the inbox names a database.
     #[error(
-        "nothing says in which database the inbox is: name it in the address (`mongodb://host/shop`) or with `Inbox::in_database`"
+        "the inbox has no database name: give it in the address (`mongodb://host/shop`) or with `Inbox::in_database`"
     )]
     NoDatabase,
     /// Nothing was committed.
     #[error(
-        "a statement failed in this transaction and was passed over, so it can't be committed: return its error, or run what may fail in a savepoint (`tx.begin()`)"
+        "a statement failed in this transaction and its error was ignored, so the transaction can't be committed: return the error, or run what may fail in a savepoint (`tx.begin()`)"
     )]
     Aborted,
     /// The database's own error: see [`DatabaseError`].
-    #[error("the database refused to look into the inbox")]
+    #[error("the database returned an error for the inbox")]
     Database(#[source] DatabaseError),
 }
 
@@ -158,7 +159,7 @@ impl From<::mongodb::error::Error> for InboxError {
     }
 }
 
-/// What is remembered of an event.
+/// One event to remember.
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct Sighting<'a> {
@@ -166,34 +167,34 @@ pub struct Sighting<'a> {
     pub event_id: Uuid,
     pub entity_id: Option<&'a str>,
     pub version: Option<i64>,
-    /// Refuse versions that are not newer than the last.
+    /// Refuse versions that are not newer than the last one.
     pub newer: bool,
 }
 
-/// A [`Transaction`](crate::Transaction) that can remember as well as carry events: `sqlx::Transaction` of PostgreSQL or SQLite,
-/// `mongodb::ClientSession`. It is sealed, too.
+/// A [`Transaction`](crate::Transaction) that can also write inbox entries: `sqlx::Transaction` of PostgreSQL
+/// or SQLite, `mongodb::ClientSession`. This trait is sealed, too.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction that can remember what was processed"
 )]
 pub trait Remember: crate::Transaction + sealed::Remember {}
 
-/// A database with an inbox in it: `sqlx::PgPool`, `sqlx::SqlitePool`, `mongodb::Database`.
+/// A database with an inbox: `sqlx::PgPool`, `sqlx::SqlitePool`, `mongodb::Database`.
 pub trait Database: Attempts + Clone + Send + Sync + 'static {
-    /// An open transaction of it.
+    /// An open transaction of this database.
     type Transaction: Remember + 'static;
 
     /// Begins a transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, InboxError>> + Send;
-    /// Commits it, and says so if the database rolled it back instead.
+    /// Commits it, and returns an error if the database rolled it back instead.
     fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), InboxError>> + Send;
 
-    /// Makes the inbox's tables where they are not there.
+    /// Creates the inbox's tables if they do not exist.
     #[doc(hidden)]
     fn migrate(&self, inbox: &Inbox) -> impl Future<Output = Result<(), InboxError>> + Send;
-    /// Whether they are there.
+    /// Checks that the tables exist.
     #[doc(hidden)]
     fn check(&self, inbox: &Inbox) -> impl Future<Output = Result<(), InboxError>> + Send;
-    /// Forgets a batch of what is older, in a transaction of its own; says how many it was.
+    /// Deletes a batch of older entries in its own transaction and returns their number.
     #[doc(hidden)]
     fn forget_some(
         &self,
@@ -201,14 +202,14 @@ pub trait Database: Attempts + Clone + Send + Sync + 'static {
         group: &str,
         older_than: Duration,
     ) -> impl Future<Output = Result<u64, InboxError>> + Send;
-    /// The inbox as it is called in this database.
+    /// The statements of the inbox for this database.
     #[doc(hidden)]
     fn place(&self, inbox: &Inbox) -> Inbox {
         inbox.clone()
     }
-    /// Whether the database is away: then nobody is to blame for what could not be done in it.
+    /// Whether the error means that the database is away. Then the event is not charged.
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool;
-    /// Whether the database gave up this transaction for another one: it may well succeed next time.
+    /// Whether the database aborted this transaction in favour of another. A retry may well succeed.
     fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool;
 }
 
@@ -235,7 +236,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// With tables of other names, each optionally after a schema and a dot.
+    /// Uses other table names, each optionally after a schema and a dot.
     pub fn new(processed: &str, versions: &str) -> Result<Self, TableNameError> {
         table::check(processed)?;
         table::check(versions)?;
@@ -252,14 +253,15 @@ impl Inbox {
         }
     }
 
-    /// In this database of MongoDB, and not in the one that the client's address names.
+    /// Uses this MongoDB database in place of the client's default.
     pub fn in_database(mut self, name: impl Into<String>) -> Self {
         self.database = Some(name.into());
         self
     }
 
-    /// Whether the group sees this event for the first time. Remembered if and only if `tx` commits; of two transactions
-    /// that ask at the same time the second waits for the first, or (MongoDB) has to be tried again.
+    /// Whether the group sees this event for the first time. It is remembered if and only if `tx` commits. If
+    /// two transactions ask at the same time, the second one waits for the first, or (MongoDB) has to be
+    /// retried.
     pub async fn once<T: Remember>(
         &self,
         tx: &mut T,
@@ -276,9 +278,9 @@ impl Inbox {
         self.remember(tx, sighting).await
     }
 
-    /// As [`once`](Self::once), and refuses a version that is not newer than the last one of this entity that the group
-    /// processed. Entities are told apart by their ids alone: where a group meets several types of them whose ids may be the
-    /// same, put the type before the id.
+    /// As [`once`](Self::once), but also refuses a version that is not newer than the last one that the group
+    /// processed for this entity. Entities are distinguished by their ids alone: if a group processes several
+    /// types whose ids may be equal, put the type before the id.
     pub async fn once_newer<T: Remember>(
         &self,
         tx: &mut T,
@@ -309,7 +311,7 @@ impl Inbox {
         tx.remember(self, sighting).await
     }
 
-    /// What was begun has ended, if `tx` commits.
+    /// Records that the event has ended, if `tx` commits.
     #[doc(hidden)]
     pub async fn ended<T: Remember>(
         &self,
@@ -320,14 +322,15 @@ impl Inbox {
         tx.ended(self, group, event_id).await
     }
 
-    /// Makes the tables. Running it again changes nothing.
+    /// Creates the tables. Running it again changes nothing.
     pub async fn migrate<D: Database>(&self, database: &D) -> Result<(), InboxError> {
         database.migrate(&database.place(self)).await
     }
 
-    /// Forgets what the group processed longer ago than this, a thousand at a time, each thousand in a transaction of its
-    /// own that waits for nobody. What is forgotten and delivered again is processed again: `older_than` has to be longer
-    /// than the broker keeps events, or than anybody would replay them.
+    /// Deletes what the group processed longer ago than this, in batches of a thousand. Each batch has its
+    /// own transaction and waits for no lock. An event that is deleted here and delivered again is processed
+    /// again. So `older_than` has to be longer than the broker keeps events, and longer than anybody would
+    /// wait before replaying them.
     pub async fn forget<D: Database>(
         &self,
         database: &D,
@@ -347,65 +350,13 @@ impl Inbox {
     /// The SQL that [`migrate`](Self::migrate) runs on PostgreSQL.
     #[cfg(feature = "postgres")]
     pub fn postgres_sql(&self) -> String {
-        self.render(postgres::SCHEMA)
+        self.render::<sqlx::Postgres>(postgres::SCHEMA)
     }
 
     /// The SQL that [`migrate`](Self::migrate) runs on SQLite.
     #[cfg(feature = "sqlite")]
     pub fn sqlite_sql(&self) -> String {
-        self.render(sqlite::SCHEMA)
-    }
-
-    #[cfg(feature = "postgres")]
-    fn postgres(
-        &self,
-        statement: impl FnOnce(&postgres::Statements) -> &Statement,
-    ) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(
-            statement(&self.statements.postgres)
-                .rendered(|sql| self.render(sql))
-                .clone(),
-        )
-    }
-
-    #[cfg(feature = "sqlite")]
-    fn sqlite(&self, statement: impl FnOnce(&sqlite::Statements) -> &Statement) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(
-            statement(&self.statements.sqlite)
-                .rendered(|sql| self.render(sql))
-                .clone(),
-        )
-    }
-
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    fn render(&self, sql: &str) -> String {
-        let index = self.processed.rsplit('.').next().unwrap_or(&self.processed);
-        sql.replace("{processed}", &table::quoted(&self.processed))
-            .replace("{versions}", &table::quoted(&self.versions))
-            .replace("{attempts}", &table::quoted(&self.attempts()))
-            .replace("{index}", &table::quoted(&format!("{index}_age")))
-    }
-
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    fn database_error(&self, missing_table: bool, error: sqlx::Error) -> InboxError {
-        missing(&self.processed, missing_table, error)
-    }
-
-    /// The same of the table of attempts.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    fn attempts_error(&self, missing_table: bool, error: sqlx::Error) -> InboxError {
-        missing(&self.attempts(), missing_table, error)
-    }
-}
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn missing(table: &str, missing_table: bool, error: sqlx::Error) -> InboxError {
-    match missing_table {
-        true => InboxError::NotMigrated {
-            table: table.to_owned(),
-            source: Some(error.into()),
-        },
-        false => error.into(),
+        self.render::<sqlx::Sqlite>(sqlite::SCHEMA)
     }
 }
 
@@ -419,24 +370,9 @@ fn within(what: &'static str, text: &str, max: usize) -> Result<(), InboxError> 
 /// Looks for an error of type `E` in this one and its sources.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 fn find<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
-    /// Nobody nests deeper, except in a circle.
+    /// No error is nested deeper, unless its sources form a cycle.
     const DEPTH_MAX: usize = 32;
     std::iter::successors(Some(error), |error| error.source())
         .take(DEPTH_MAX)
         .find_map(|error| error.downcast_ref())
-}
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn is_connection_trouble(error: &sqlx::Error) -> bool {
-    use sqlx::Error;
-    matches!(
-        error,
-        Error::Io(_)
-            | Error::Tls(_)
-            | Error::Protocol(_)
-            | Error::PoolTimedOut
-            | Error::PoolClosed
-            | Error::WorkerCrashed
-            | Error::BeginFailed
-    )
 }

@@ -1,18 +1,18 @@
-//! Which lane a key belongs to. A lane is what relays lease: one relay publishes a lane at a time.
+//! The lane of a key. Relays lease lanes: only one relay publishes a lane at a time.
 
-/// How many lanes there are. Stored on every row, so never changed.
+/// The number of lanes. The lane is stored on every row, so this never changes.
 pub const LANES: u16 = 256;
 
-/// The lane of a key where the application computes it (SQLite, MongoDB, memory). PostgreSQL computes its own in a generated
-/// column, so that a plain `insert` from any language gets one; the two need not agree, as a row never moves between
-/// stores with its lane.
+/// The lane of a key in the stores where the application computes it (SQLite, MongoDB, memory). PostgreSQL
+/// computes its own in a generated column, so that a plain `insert` from any language gets one. The two need
+/// not agree: a row never moves between stores with its lane.
 pub fn lane_of(key: &str) -> u8 {
     let hash = key_hash(key);
-    // The low bits of FNV are its best, and folding brings the high ones in.
+    // The low bits of FNV are the best ones, and folding adds the high ones.
     (hash ^ (hash >> 32)) as u8
 }
 
-/// FNV-1a, 64 bits: stable for ever, no dependency, fast on short keys.
+/// FNV-1a, 64 bits: it will never change, needs no dependency and is fast on short keys.
 pub fn key_hash(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

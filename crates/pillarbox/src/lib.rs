@@ -5,21 +5,24 @@
 //! # async fn place(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
 //! use pillarbox::{Event, Outbox};
 //!
+//! let outbox = Outbox::default(); // make it once, and keep it
+//!
 //! let mut tx = pool.begin().await?;
 //! sqlx::query("insert into orders (id, total) values ('o-1', 990)").execute(&mut *tx).await?;
 //! let event = Event::to("shop.order.placed")
 //!     .event_type("OrderPlaced")
 //!     .aggregate("order", "o-1")
 //!     .json(&serde_json::json!({"total": 990}))?;
-//! Outbox::default().enqueue(&mut tx, &event).await?;
+//! outbox.enqueue(&mut tx, &event).await?;
 //! tx.commit().await?; // both, or neither
 //! # Ok(()) }
 //! ```
 //!
-//! The crate follows the event: [`event`] is what one says, [`check`] what is refused, [`enqueue`] how it gets into the
-//! application's own transaction, [`pressure`] whether there is room for it, [`lane`] which of the lanes its key belongs to,
-//! [`table`] where it lies. On the other side [`inbox`] remembers what was processed, and `consume` (with the features `nats` and
-//! `kafka`) hands events to a handler, once, in order per key. An application's own unit tests need no database: `testing`.
+//! The modules follow an event: [`event`] is its content, [`check`] refuses invalid ones, [`enqueue`] writes
+//! it into the application's own transaction, [`pressure`] limits how many may be pending, [`lane`] computes
+//! the lane of its key, [`table`] has the names of the tables. On the other side [`inbox`] remembers what was
+//! processed, and `consume` (with the features `nats` and `kafka`) calls a handler, once per event, in order
+//! per key. Unit tests of an application need no database: see `testing`.
 
 #![warn(missing_docs)]
 

@@ -1,54 +1,56 @@
-//! How much waits to be delivered, and what that means for who wants to add to it.
+//! How many events are pending, and what that means for a producer that wants to add more.
 //!
-//! Topics are grouped into classes by the relay's configuration. The relay writes each class's figures down beside the
-//! outbox; whoever enqueues reads them in his own transaction and adds what was written since, whether or not its transaction
-//! committed and whatever its class: an estimate that is never too low, also while no relay runs. (On MongoDB an
-//! [`Outbox`](crate::Outbox) reads them now and then, outside of transactions, and knows only what it and its clones wrote.)
-//! [`Limit::judge`] is the decision. PostgreSQL makes it in SQL, by the same formula: `schema_pressure.sql` of the relay.
+//! The relay's configuration groups topics into classes. The relay writes the figures of each class next to
+//! the outbox. A producer reads them in its own transaction and adds every event written since, of any class,
+//! committed or not. So the estimate is never too low, even while no relay runs. (On MongoDB an
+//! [`Outbox`](crate::Outbox) reads them now and then, outside of transactions, and knows only what it and its
+//! clones wrote.) [`Limit::judge`] makes the decision. PostgreSQL makes it in SQL with the same formula:
+//! `schema_pressure.sql` of the relay.
 
 use std::time::Duration;
 
-/// How the outbox stands for one class of topics.
+/// The backpressure on one class of topics.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Pressure {
     /// The class's name in the relay's configuration.
     pub class: String,
-    /// How many of its events wait, at most.
+    /// The number of its pending events. This is an upper bound.
     pub pending: u64,
     /// Above this, `enqueue` waits a little. `None`: never.
     pub soft: Option<u64>,
-    /// From this on, `enqueue` refuses. `None`: never.
+    /// From this number on, `enqueue` refuses. `None`: never.
     pub hard: Option<u64>,
-    /// How long the oldest had waited when it was last looked at.
+    /// The age of the oldest pending event at the last measurement.
     pub oldest: Option<Duration>,
-    /// What `enqueue` would wait now. (SQLite never does: its one writer would keep all others waiting.)
+    /// How long `enqueue` would wait now. (SQLite never waits: its only writer would block all others.)
     pub delay: Duration,
     /// Whether `enqueue` would refuse now.
     pub refused: bool,
-    /// If it does, when to try again.
+    /// If it would, when to try again.
     pub retry_after: Duration,
 }
 
-/// How much may wait.
+/// The limits of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limit {
     /// Above this, `enqueue` waits a little.
     pub soft: Option<u64>,
-    /// From this on, `enqueue` refuses.
+    /// From this number on, `enqueue` refuses.
     pub hard: Option<u64>,
     /// The longest that `enqueue` waits.
     pub max_delay: Duration,
 }
 
-/// When nothing is known of how fast the backlog shrinks.
+/// The default if the drain rate of the backlog is unknown.
 pub const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 impl Limit {
-    /// What so many pending events mean. The delay grows from nothing at the soft limit to the longest at the hard one (at
-    /// twice the soft one, where there is no hard one); `drained` is how many events a second go out, where it is known.
+    /// The decision for this number of pending events. The delay grows from zero at the soft limit to the
+    /// maximum at the hard limit (at twice the soft limit, if there is no hard one). `drained` is the number
+    /// of events delivered per second, if known.
     pub fn judge(
         &self,
         class: &str,
@@ -60,7 +62,7 @@ impl Limit {
         let delay = match (self.soft, full) {
             (Some(soft), Some(full)) if pending > soft => {
                 let part = (pending - soft) as f64 / full.saturating_sub(soft).max(1) as f64;
-                // Whole milliseconds, as SQL has them; at least one.
+                // Whole milliseconds, as in SQL; at least one.
                 let millis = (self.max_delay.as_millis() as f64 * part.min(1.0)).floor();
                 Duration::from_millis((millis as u64).max(1)).min(self.max_delay)
             }
@@ -89,8 +91,8 @@ impl Limit {
     }
 }
 
-/// Whether a topic matches a pattern as in NATS: tokens between dots, `*` is one of them, `>` at the end is all the rest (one
-/// or more).
+/// Whether a topic matches a pattern as in NATS: tokens are separated by dots, `*` is one token, and `>` at
+/// the end is all the rest (one token or more).
 pub fn matches(pattern: &str, topic: &str) -> bool {
     let mut tokens = topic.split('.');
     for pattern in pattern.split('.') {

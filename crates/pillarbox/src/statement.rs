@@ -1,8 +1,8 @@
-//! Statements of SQL with the names of the tables in them, rendered once.
+//! SQL statements with the table names filled in, rendered once.
 
 use std::sync::{Arc, OnceLock};
 
-/// A file of SQL, and the same with the names in it once somebody has asked for that.
+/// A SQL file, and its text with the names filled in after the first use.
 #[derive(Debug)]
 pub(crate) struct Statement {
     template: &'static str,
@@ -17,7 +17,7 @@ impl Statement {
         }
     }
 
-    /// `render` must put in the same names each time: it is called once.
+    /// `render` must always fill in the same names, because it is called only once.
     pub(crate) fn rendered(&self, render: impl FnOnce(&str) -> String) -> &Arc<str> {
         self.rendered.get_or_init(|| render(self.template).into())
     }

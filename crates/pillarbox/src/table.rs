@@ -1,20 +1,20 @@
-//! Where the events lie: the names of the tables, and the one function that makes configured names safe in SQL.
+//! The names of the tables, and the one function that makes configured names safe in SQL.
 
 use thiserror::Error;
 
-/// The names of the outbox's tables, all derived from the main one's unless given.
+/// The names of the outbox's tables. All are derived from the main table's name unless given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tables {
     /// `outbox_events` or `schema.outbox_events`.
     events: String,
-    /// The dead letters' table; `<events>_dead` unless given.
+    /// The table of dead letters; `<events>_dead` unless given.
     dead: String,
 }
 
-/// A name that can't be a table's.
+/// A name that is not valid for a table.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{name}` can't be a table name: {why}. Use letters, digits and underscores, up to 48 of them, optionally after a schema and a dot"
+    "`{name}` can't be a table name: {why}. Use up to 48 letters, digits and underscores, optionally after a schema and a dot"
 )]
 pub struct TableNameError {
     /// The name given.
@@ -32,7 +32,8 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Tables of other names, each optionally after a schema and a dot. The dead letters' is `<events>_dead` unless given.
+    /// Other table names, each optionally after a schema and a dot. The table of dead letters is
+    /// `<events>_dead` unless given.
     pub fn new(events: &str, dead: Option<&str>) -> Result<Self, TableNameError> {
         let dead = dead.map_or_else(|| format!("{events}_dead"), str::to_owned);
         check(events)?;
@@ -48,12 +49,12 @@ impl Tables {
         &self.events
     }
 
-    /// The dead letters' table's name as configured: never for SQL.
+    /// The name of the table of dead letters as configured: never for SQL.
     pub fn dead_name(&self) -> &str {
         &self.dead
     }
 
-    /// The name of a table beside the main one (`_parked`, `_lanes`, …): never for SQL.
+    /// The name of a table next to the main one (`_parked`, `_lanes`, …): never for SQL.
     pub fn name_beside(&self, suffix: &str) -> String {
         format!("{}_{suffix}", self.events)
     }
@@ -63,17 +64,17 @@ impl Tables {
         quoted(&self.events)
     }
 
-    /// The dead letters' table, quoted for SQL.
+    /// The table of dead letters, quoted for SQL.
     pub fn dead(&self) -> String {
         quoted(&self.dead)
     }
 
-    /// A table beside the main one (`_parked`, `_lanes`, …), quoted for SQL.
+    /// A table next to the main one (`_parked`, `_lanes`, …), quoted for SQL.
     pub fn beside(&self, suffix: &str) -> String {
         quoted(&self.name_beside(suffix))
     }
 
-    /// An index's or constraint's name, quoted, without the schema (SQL puts it in its table's).
+    /// The name of an index or constraint, quoted, without the schema (SQL uses the schema of the table).
     pub fn index(&self, suffix: &str) -> String {
         quoted(&format!(
             "{}_{suffix}",
@@ -81,8 +82,8 @@ impl Tables {
         ))
     }
 
-    /// Puts the names into a statement: `{events}`, `{dead}`, `{events_…}` for a table beside the main one and
-    /// `{index_…}` for a name without a schema.
+    /// Fills the names into a statement: `{events}`, `{dead}`, `{events_…}` for a table next to the main one
+    /// and `{index_…}` for a name without a schema.
     pub fn render(&self, sql: &str) -> String {
         let mut out = String::with_capacity(sql.len() + 64);
         let mut rest = sql;
@@ -97,7 +98,7 @@ impl Tables {
                 Some(("index", suffix)) if is_word(suffix) => Some(self.index(suffix)),
                 _ => None,
             };
-            // A brace that is none of these is the statement's own.
+            // Any other brace is part of the statement.
             out.push_str(put.as_deref().unwrap_or("{"));
             rest = &rest[put.map_or(1, |_| name.len() + 2)..];
         }
@@ -112,8 +113,8 @@ fn is_word(suffix: &str) -> bool {
         .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// Everything that reaches SQL as an identifier passes here: only names that need no escaping at all are let through,
-/// and they are quoted all the same.
+/// Every identifier in SQL passes through here. Only names that need no escaping are accepted, and they are
+/// still quoted.
 pub(crate) fn quoted(name: &str) -> String {
     debug_assert!(check(name).is_ok() || name.len() > 48);
     name.split('.')

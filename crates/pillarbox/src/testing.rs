@@ -1,4 +1,4 @@
-//! An outbox in memory, for applications' own unit tests: no database, the same checks.
+//! An outbox in memory, for unit tests of applications: no database, the same checks.
 //!
 //! ```
 //! use pillarbox::{Event, Outbox, Transaction, testing::Recorded};
@@ -32,7 +32,7 @@ use crate::{
     transaction::{Transaction, sealed},
 };
 
-/// What was committed. Clones share it.
+/// The committed events. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Recorded(Arc<Mutex<State>>);
 
@@ -44,7 +44,7 @@ struct State {
     pressure: Option<Pressure>,
 }
 
-/// An open transaction; dropped without a commit, it is rolled back.
+/// An open transaction. If it is dropped without a commit, it is rolled back.
 #[derive(Debug)]
 pub struct RecordedTransaction {
     recorded: Recorded,
@@ -72,41 +72,43 @@ impl Recorded {
         events
     }
 
-    /// Events whose transactions were rolled back: nobody will ever see them.
+    /// Events of transactions that were rolled back. They will never be delivered.
     pub fn rolled_back(&self) -> Vec<Event> {
         self.state().rolled_back.clone()
     }
 
-    /// The next `enqueue` whose events pass the checks fails with this: how does the application take it?
+    /// Lets the next `enqueue` whose events pass the checks fail with this error, to test how the application
+    /// reacts.
     pub fn fail_next(&self, error: EnqueueError) {
         self.state().failures.push_back(error);
     }
 
-    /// How the outbox stands, for all topics: where it says `refused`, so does `enqueue`.
+    /// Sets the pressure for all topics. If it says `refused`, `enqueue` refuses.
     pub fn set_pressure(&self, pressure: Option<Pressure>) {
         self.state().pressure = pressure;
     }
 
-    /// The values are whole whatever happened to another holder of the lock.
+    /// The values stay consistent even if another holder of the lock panicked.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RecordedTransaction {
-    /// What was written counts from now on.
+    /// Commits: the events count as written from now on.
     pub fn commit(mut self) {
         let events = std::mem::take(&mut self.events);
         let committed = &mut self.recorded.state().committed;
         for event in events {
-            // Of two open transactions with one id, a database lets the second wait and writes nothing.
+            // If two open transactions have the same id, a database lets the second wait and then writes
+            // nothing.
             if !committed.iter().any(|known| known.id == event.id) {
                 committed.push(event);
             }
         }
     }
 
-    /// As dropping it does.
+    /// The same as dropping it.
     pub fn rollback(self) {}
 
     /// What this transaction has written so far.

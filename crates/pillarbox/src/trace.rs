@@ -1,4 +1,4 @@
-//! The trace an event belongs to: the context of the current `tracing` span, as W3C Trace Context headers.
+//! The trace of an event: the context of the current `tracing` span, as W3C Trace Context headers.
 
 use std::borrow::Cow;
 #[cfg(feature = "consume")]
@@ -16,13 +16,13 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 pub use crate::wire::{TRACEPARENT, TRACESTATE};
 use crate::{check::Limits, event::Event};
 
-/// What is current, when a subscriber with OpenTelemetry is.
+/// The current context, if a subscriber with OpenTelemetry is active.
 struct Current {
     traceparent: String,
     tracestate: String,
 }
 
-/// The events with the current context, where they have none of their own and there is room for it.
+/// Adds the current context to events that have none, if there is room for it.
 pub(crate) fn traced<'a>(events: &'a [Event], limits: &Limits) -> Cow<'a, [Event]> {
     if events.iter().all(|event| event.headers.contains_key(TRACEPARENT)) {
         return events.into();
@@ -55,7 +55,7 @@ fn current() -> Option<Current> {
     })
 }
 
-/// The span belongs to the trace that came with an event. What is no trace context is passed over.
+/// Makes the span part of the trace of an event. An invalid trace context is ignored.
 #[cfg(feature = "consume")]
 pub(crate) fn adopt(span: &Span, traceparent: &str, tracestate: &str) {
     let mut parts = traceparent.split('-');
@@ -73,12 +73,12 @@ pub(crate) fn adopt(span: &Span, traceparent: &str, tracestate: &str) {
     let state = TraceState::from_str(tracestate).unwrap_or_default();
     let remote = SpanContext::new(trace, parent, TraceFlags::new(flags & 1), true, state);
     if remote.is_valid() {
-        // Without a subscriber that traces there is nothing to belong to.
+        // Without a tracing subscriber there is no trace to join.
         let _ = span.set_parent(Context::new().with_remote_span_context(remote));
     }
 }
 
-/// A trace is no reason to refuse an event: one whose headers are nearly too many or too large goes without.
+/// A trace must not cause a refusal: an event whose headers are close to the limits goes without it.
 fn add(event: &mut Event, current: &Current, limits: &Limits) {
     if event.headers.contains_key(TRACEPARENT) {
         return;
@@ -94,7 +94,7 @@ fn add(event: &mut Event, current: &Current, limits: &Limits) {
     }
     let headers = &mut event.headers;
     headers.insert(TRACEPARENT.into(), current.traceparent.clone());
-    // Another trace's state would not fit this one's parent.
+    // The state of another trace would not fit this parent.
     headers.remove(TRACESTATE);
     if !current.tracestate.is_empty() {
         headers.insert(TRACESTATE.into(), current.tracestate.clone());
@@ -115,7 +115,7 @@ mod tests {
         Event::to("t.x").event_type("X").aggregate("thing", "1")
     }
 
-    /// As an application has it.
+    /// The setup of an application.
     fn with_telemetry(test: impl FnOnce()) {
         let tracer = SdkTracerProvider::builder().build().tracer("test");
         let subscriber =

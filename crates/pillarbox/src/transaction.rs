@@ -1,4 +1,4 @@
-//! The application's own open transaction, whichever library holds it.
+//! The application's own open transaction, of any supported library.
 
 pub(crate) mod sealed {
     use crate::{
@@ -13,7 +13,7 @@ pub(crate) mod sealed {
     };
 
     pub trait Write: Send {
-        /// The events were checked, and are some. One answer for each.
+        /// The events were checked, and there is at least one. Returns one answer for each.
         fn insert(
             &mut self,
             outbox: &Outbox,
@@ -35,7 +35,7 @@ pub(crate) mod sealed {
             sighting: Sighting<'_>,
         ) -> impl Future<Output = Result<Seen, InboxError>> + Send;
 
-        /// What was begun has ended, if this commits.
+        /// Records that the event has ended, if this commits.
         fn ended(
             &mut self,
             inbox: &Inbox,
@@ -46,12 +46,12 @@ pub(crate) mod sealed {
 }
 
 /// An open transaction of the application that can carry events: `sqlx::Transaction` of PostgreSQL or SQLite,
-/// `tokio_postgres::Transaction`, `diesel_async::AsyncPgConnection` in a transaction, `mongodb::ClientSession`; and
-/// `testing::RecordedTransaction` in unit tests.
+/// `tokio_postgres::Transaction`, `diesel_async::AsyncPgConnection` in a transaction,
+/// `mongodb::ClientSession`; and `testing::RecordedTransaction` in unit tests.
 ///
-/// Those of sqlx and MongoDB can also remember what was processed: [`inbox::Remember`](crate::inbox).
+/// Those of sqlx and MongoDB can also write inbox entries: [`inbox::Remember`](crate::inbox).
 ///
-/// It is sealed: this crate alone implements it.
+/// It is sealed: only this crate implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction that pillarbox knows",
     note = "turn on the feature for its library (`postgres`, `sqlite`, `tokio-postgres`, `diesel`, `mongodb`) and use the library's version that pillarbox depends on"

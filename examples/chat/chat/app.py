@@ -21,7 +21,7 @@ app = FastAPI(title="Chat")
 
 class Sent(BaseModel):
     text: Annotated[str, Field(min_length=1, max_length=10_000)]
-    # Whoever may have to send a request again makes the id himself.
+    # A client that may have to repeat a request sends its own id.
     id: Annotated[UUID, Field(default_factory=uuid4)]
     reply_to: UUID | None = None
 
@@ -48,7 +48,7 @@ def send_message(
             raise HTTPException(422, why) from error
         if seconds := outbox.retry_after_seconds(error):
             headers = {"Retry-After": str(seconds)}
-            raise HTTPException(429, "too many events wait: try again later", headers) from error
+            raise HTTPException(429, "too many events are pending: try again later", headers) from error
         raise
     return {"id": str(sent.id)}
 

@@ -22,8 +22,8 @@ class Message(Base):
     session_id: Mapped[str] = mapped_column(String, index=True)
     user_id: Mapped[str] = mapped_column(String)
     text: Mapped[str] = mapped_column(String)
-    # Checked at the commit, so that messages of one transaction may answer each other in any order. A reply to a message
-    # that does not exist fails there: after the message and its event were written.
+    # Checked at the commit, so that messages of one transaction may reply to each other in any order. A reply to a
+    # message that does not exist fails at the commit, after the message and its event were written.
     reply_to: Mapped[UUID | None] = mapped_column(
         ForeignKey("messages.id", deferrable=True, initially="DEFERRED")
     )
@@ -31,7 +31,7 @@ class Message(Base):
 
 
 def send(session: Session, message: dict[str, object], correlation_id: str | None, traceparent: str | None) -> bool:
-    """Writes a message and tells of it. False: a message with this id is there already, and so is its event."""
+    """Writes a message and its event. False: a message with this id and its event already exist."""
     write = insert(Message).values(message).on_conflict_do_nothing(index_elements=["id"])
     new = session.execute(write.returning(Message.id)).first()
     outbox.enqueue(
@@ -41,7 +41,7 @@ def send(session: Session, message: dict[str, object], correlation_id: str | Non
         event_type="message_created",
         payload={name: str(value) for name, value in message.items() if value is not None},
         aggregate_type="chat_session",
-        id=message["id"],  # the same at every attempt: a request that is sent again makes no second event
+        id=message["id"],  # the same at every attempt: a repeated request writes no second event
         project_id=message["project_id"],
         user_id=message["user_id"],
         correlation_id=correlation_id,

@@ -1,4 +1,4 @@
-"""Events, written in the transaction that causes them. This module is all a Python service needs of Pillarbox."""
+"""Writes events in the transaction that causes them. A Python service needs nothing else of Pillarbox."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-# Parameters without a type are taken for text, which is what the payload is: it arrives byte for byte.
+# Parameters without a type are sent as text. The payload is text, so it is delivered byte for byte.
 ENQUEUE = text(
     """
     select pillarbox.enqueue(
@@ -21,7 +21,7 @@ OPTIONAL = ("aggregate_type", "id", "project_id", "user_id", "correlation_id", "
 
 
 def enqueue(session: Session, topic: str, key: str, event_type: str, payload: Any, **more: Any) -> str:
-    """Writes an event in the session's transaction, and returns its id. It is delivered if and only if that commits."""
+    """Writes an event in the session's transaction and returns its id. It is delivered if and only if that commits."""
     event = dict.fromkeys(OPTIONAL) | more
     event |= {"topic": topic, "key": key, "event_type": event_type}
     event["payload"] = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
@@ -29,12 +29,12 @@ def enqueue(session: Session, topic: str, key: str, event_type: str, payload: An
 
 
 def refusal(error: DBAPIError) -> str | None:
-    """Why the event itself was refused (SQLSTATE PB400); None: that was not it."""
+    """Why the event itself was refused (SQLSTATE PB400). None: the error has another cause."""
     return error.orig.diag.message_primary if getattr(error.orig, "sqlstate", None) == "PB400" else None
 
 
 def retry_after_seconds(error: DBAPIError) -> int | None:
-    """The outbox takes no more at present (SQLSTATE PB429): when to try the whole transaction again."""
+    """If the outbox is full (SQLSTATE PB429): after how many seconds to retry the whole transaction."""
     if getattr(error.orig, "sqlstate", None) != "PB429":
         return None
     figures = json.loads(error.orig.diag.message_detail or "{}")

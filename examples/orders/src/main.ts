@@ -1,4 +1,4 @@
-/** The service: POST /orders, POST /orders/{id}/cancel. Says its address when it listens. */
+/** The service: POST /orders, POST /orders/{id}/cancel. Prints its address when it listens. */
 
 import { randomUUID } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -35,7 +35,7 @@ function order(body: unknown): NewOrder {
   return { id, customer: customer as string, total: total as number };
 }
 
-/** What tracing looks for is carried on. */
+/** Passes the trace context on. */
 function trace(request: IncomingMessage): Record<string, string> {
   const { traceparent } = request.headers;
   return typeof traceparent === "string" ? { traceparent } : {};
@@ -61,7 +61,7 @@ function failed(error: unknown): Answer {
   if (why) return { status: 422, body: { error: why } };
   const seconds = retryAfterSeconds(error);
   if (seconds) {
-    return { status: 429, body: { error: "too many events wait: try again later" }, headers: { "retry-after": String(seconds) } };
+    return { status: 429, body: { error: "too many events are pending: try again later" }, headers: { "retry-after": String(seconds) } };
   }
   if (brokenConstraint(error)) return { status: 409, body: { error: "the customer's credit does not suffice" } };
   if (error instanceof SyntaxError) return { status: 400, body: { error: error.message } };

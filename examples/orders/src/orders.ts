@@ -45,7 +45,7 @@ export async function connect(url: string): Promise<DataSource> {
   return source.initialize();
 }
 
-/** With TypeORM. False: this order is there already, and so is its event. */
+/** With TypeORM. False: this order and its event already exist. */
 export async function create(source: DataSource, order: NewOrder, trace: Record<string, string>): Promise<boolean> {
   return source.transaction(async (manager) => {
     const inserted = await insert(manager, order);
@@ -60,7 +60,7 @@ export async function create(source: DataSource, order: NewOrder, trace: Record<
       userId: order.customer,
       headers: trace,
     });
-    // Behind the order and its event. Where the credit does not suffice, the check constraint undoes all of it.
+    // After the order and its event. If the credit is too low, the check constraint rolls back everything.
     if (inserted) {
       await manager.decrement(Customer, { id: order.customer }, "credit", order.total);
     }
@@ -75,7 +75,7 @@ async function insert(manager: EntityManager, order: NewOrder): Promise<boolean>
   return written.raw.length > 0;
 }
 
-/** With plain pg. False: there is no such order, or it is cancelled already. */
+/** With plain pg. False: there is no such order, or it is already cancelled. */
 export async function cancel(pool: Pool, id: string, trace: Record<string, string>): Promise<boolean> {
   const client = await pool.connect();
   try {

@@ -1,4 +1,4 @@
-/** Events, written in the transaction that causes them. This module is all a Node service needs of Pillarbox. */
+/** Writes events in the transaction that causes them. A Node service needs nothing else of Pillarbox. */
 
 /** An open transaction: TypeORM's EntityManager, or a client of `pg` after `begin`. */
 export interface Transaction {
@@ -13,7 +13,7 @@ export interface OutboxEvent {
   payload: unknown;
   aggregateType: string;
   aggregateVersion?: number;
-  /** The same at every attempt: a second event with this id is not written. Without one, the database makes it. */
+  /** The same at every attempt: a second event with this id is not written. Without an id, the database makes one. */
   id?: string;
   userId?: string;
   headers?: Record<string, string>;
@@ -23,7 +23,7 @@ const ENQUEUE = `
   select pillarbox.enqueue($1, $2, $3, $4, aggregate_type => $5, aggregate_version => $6, id => $7, user_id => $8,
                            headers => $9) as id`;
 
-/** Writes an event in this transaction, and returns its id. It is delivered if and only if the transaction commits. */
+/** Writes an event in this transaction and returns its id. It is delivered if and only if the transaction commits. */
 export async function enqueue(transaction: Transaction, event: OutboxEvent): Promise<string> {
   const result = await transaction.query(ENQUEUE, [
     event.topic,
@@ -36,12 +36,12 @@ export async function enqueue(transaction: Transaction, event: OutboxEvent): Pro
     event.userId ?? null,
     event.headers ?? {},
   ]);
-  // TypeORM gives the rows, pg an object with them.
+  // TypeORM returns the rows, pg an object with the rows.
   const rows = (Array.isArray(result) ? result : (result as { rows: unknown[] }).rows) as { id: string }[];
   return rows[0]!.id;
 }
 
-/** What PostgreSQL said, whether TypeORM stands between or not. */
+/** The error of PostgreSQL, with or without TypeORM around it. */
 interface Refusal {
   code?: string;
   message: string;
@@ -59,7 +59,7 @@ export function whyRefused(error: unknown): string | undefined {
   return said?.code === "PB400" ? said.message : undefined;
 }
 
-/** The outbox takes no more at present: in how many seconds to try the whole transaction again. */
+/** If the outbox is full: after how many seconds to retry the whole transaction. */
 export function retryAfterSeconds(error: unknown): number | undefined {
   const said = refusal(error);
   if (said?.code !== "PB429") return undefined;
@@ -67,7 +67,7 @@ export function retryAfterSeconds(error: unknown): number | undefined {
   return Math.max(1, Math.ceil(milliseconds / 1000));
 }
 
-/** A constraint of the application's own was broken. */
+/** A constraint of the application itself was violated. */
 export function brokenConstraint(error: unknown): boolean {
   return refusal(error)?.code === "23514";
 }

@@ -1,4 +1,4 @@
-/** Runs the service beside Pillarbox and tells what happens. With --once it compares what was committed with what arrived,
+/** Runs the service with Pillarbox and prints what happens. With --once it compares what was committed with what arrived,
  * and its exit code is the verdict. */
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
@@ -17,7 +17,7 @@ const pillarbox = (named > 0 ? process.argv[named + 1] : undefined) ?? "pillarbo
 const databaseUrl = process.env["PILLARBOX_OUTBOX__DATABASE__URL"] ?? "";
 const natsUrl = process.env["PILLARBOX_OUTBOX__SINKS__EVENTS__URL"] ?? "";
 const running: ChildProcess[] = [];
-// Ends what was started when the story itself is killed: nobody else holds its stdin open.
+// Ends the started processes if the story itself is killed: only the story holds its stdin open.
 const CARETAKER = `trap '' INT TERM HUP; while read -r pid; do pids="$pids $pid"; done; kill -9 $pids`;
 const caretaker = spawn("sh", ["-c", CARETAKER], { stdio: ["pipe", "ignore", "ignore"] });
 
@@ -59,7 +59,7 @@ interface Committed {
   version: number;
 }
 
-/** What is ordered, and what is refused: what was committed, in order. */
+/** Creates and cancels orders; some requests are refused. Returns what was committed, in order. */
 async function trade(service: string, relay: ChildProcess): Promise<Committed[]> {
   const committed: Committed[] = [];
   const order = async (customer: string, total: number): Promise<string> => {
@@ -97,7 +97,7 @@ async function trade(service: string, relay: ChildProcess): Promise<Committed[]>
   return committed;
 }
 
-/** Waits until no event waits any more. How many orders there are. */
+/** Waits until no event is pending. Returns the number of orders. */
 async function settled(): Promise<number> {
   const database = new Client({ connectionString: databaseUrl });
   await database.connect();
@@ -111,7 +111,7 @@ async function settled(): Promise<number> {
   return orders;
 }
 
-/** Everything in the stream: as many as are expected, and whatever else the stream counts. */
+/** Everything in the stream: the expected number of events, and any more that the stream has. */
 async function arrived(expected: number): Promise<JsMsg[]> {
   const nats = await connect({ servers: natsUrl });
   const js = jetstream(nats);
@@ -142,7 +142,7 @@ async function judge(committed: Committed[]): Promise<void> {
   });
   const inOrder = (events: Committed[]): string =>
     JSON.stringify([...events].sort((a, b) => a.order.localeCompare(b.order)));
-  // Sorting by the order is stable: within each, the events stay as they came.
+  // Sorting by order id is stable: the events of each order keep the sequence in which they arrived.
   expect(inOrder(seen) === inOrder(committed), `${inOrder(seen)} arrived of ${inOrder(committed)}`);
   const created = committed.filter((event) => event.type === "OrderCreated").length;
   expect(orders === created, `${orders} orders in the database, ${created} were answered with 201`);
@@ -163,7 +163,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** What was started ends first. */
+/** Ends the started processes first. */
 async function end(code: number): Promise<never> {
   const alive = running.filter((child) => child.exitCode === null && child.signalCode === null);
   const ended = alive.map((child) => new Promise((done) => child.once("exit", done)));
@@ -175,7 +175,7 @@ async function end(code: number): Promise<never> {
 
 process.on("SIGINT", () => void end(0));
 process.on("SIGTERM", () => void end(1));
-// Whoever started this has ended.
+// The process that started this has ended.
 if (process.argv.includes("--until-stdin-ends")) process.stdin.on("end", () => void end(1)).resume();
 main().then(
   () => end(0),

@@ -29,7 +29,7 @@ struct Service {
     cards: Cards,
 }
 
-/// Serves until it is stopped. The first line on stdout says where.
+/// Serves until it is stopped. The first line on stdout is its address.
 pub(crate) async fn serve(address: &Database, listen: SocketAddr) -> Result<()> {
     let database = database::open(&address.mongodb).await?;
     let service = Arc::new(Service {
@@ -106,7 +106,7 @@ impl IntoResponse for Refusal {
                 eprintln!("MongoDB: {error}");
                 (
                     StatusCode::SERVICE_UNAVAILABLE,
-                    json!({ "error": "the database can't be used just now" }),
+                    json!({ "error": "the database is not available now" }),
                 )
             }
         };

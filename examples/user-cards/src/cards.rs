@@ -1,7 +1,8 @@
-//! The projection: a card for each user, built from the events in Kafka and from nothing else.
+//! The projection: a card for each user, built only from the events in Kafka.
 //!
-//! Kafka delivers at least once, and so does Pillarbox. A card changes once all the same: that an event was processed is
-//! written in the transaction that changes the card, and the offset is committed after it.
+//! Kafka delivers at least once, and so does Pillarbox. But each event changes a card only once: the
+//! transaction that changes the card also records that the event was processed, and the offset is committed
+//! after it.
 
 use anyhow::Result;
 use futures::TryStreamExt;
@@ -28,9 +29,9 @@ pub(crate) struct Card {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) email: String,
-    /// The user's version that it shows.
+    /// The version of the user that the card shows.
     pub(crate) version: i64,
-    /// How many events have changed it. The same as the version, if each was taken once.
+    /// How many events have changed the card. It equals the version if each event was applied once.
     pub(crate) events: i64,
 }
 
@@ -55,7 +56,7 @@ pub(crate) async fn project(address: &Database, broker: &Broker) -> Result<()> {
     let mut kafka = ClientConfig::new();
     kafka
         .set("bootstrap.servers", broker.bootstrap())
-        // The least a broker allows: another consumer takes over soon after a crash.
+        // The minimum that a broker allows: after a crash, another consumer takes over soon.
         .set("session.timeout.ms", "6000");
     let mut consumer = Consumer::new(GROUP, database)
         // An older state must not replace a newer one.
@@ -92,7 +93,7 @@ impl Handler<Mongo> for Cards {
 impl Cards {
     pub(crate) async fn open(database: &Mongo) -> Result<Self> {
         let cards = database.collection("user_cards");
-        // A collection must be there before a transaction writes to it on older servers.
+        // On older servers a collection must exist before a transaction writes to it.
         cards
             .create_index(IndexModel::builder().keys(doc! { "email": 1 }).build())
             .await?;

@@ -1,7 +1,7 @@
 //! Users in MongoDB, their events through Pillarbox to Kafka, and a projection that builds cards from them.
 //!
-//! [`users`] changes a user and writes the event about it in one transaction; [`api`] lets people do so over HTTP; [`cards`]
-//! consumes the events. [`story`] shows all of it at work, on a [`stage`] of real processes.
+//! [`users`] changes a user and writes the event about it in one transaction. [`api`] offers this over HTTP.
+//! [`cards`] consumes the events. [`story`] runs all of it, on a [`stage`] of real processes.
 
 #![allow(
     clippy::print_stdout,
@@ -21,7 +21,7 @@ use std::{net::SocketAddr, process::ExitCode};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-/// Where events of users go, and the name of the projection's group.
+/// The topic of user events, and the name of the projection's group.
 const TOPIC: &str = "sc.domain.user";
 const GROUP: &str = "sc-proj-user-cards";
 
@@ -38,7 +38,7 @@ enum Command {
     Serve {
         #[command(flatten)]
         database: Database,
-        /// Where to listen; port 0 takes a free one
+        /// The address to listen on; port 0 takes a free one
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
     },
@@ -49,7 +49,7 @@ enum Command {
         #[command(flatten)]
         broker: Broker,
     },
-    /// All of it at work, step by step: service, Pillarbox and projection as processes of their own
+    /// Runs everything step by step: service, Pillarbox and projection as separate processes
     Story(story::Arguments),
 }
 
@@ -68,7 +68,7 @@ struct Broker {
 }
 
 impl Broker {
-    /// As Kafka's clients take it.
+    /// The address in the format of Kafka's clients.
     fn bootstrap(&self) -> &str {
         self.kafka.trim_start_matches("kafka://")
     }

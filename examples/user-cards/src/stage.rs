@@ -1,4 +1,4 @@
-//! The processes of the story: the service, Pillarbox, the projection. Each can be killed and started again.
+//! The processes of the story: the service, Pillarbox, the projection. Each can be killed and restarted.
 
 mod call;
 mod caretaker;
@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     database: Database,
     broker: Broker,
     pillarbox: PathBuf,
-    /// Of the configuration and the logs.
+    /// The folder of the configuration and the logs.
     folder: TempDir,
     relay_port: u16,
     service_url: String,
@@ -73,7 +73,7 @@ impl Stage {
         &self.service_url
     }
 
-    /// What a `pillarbox` command says.
+    /// The output of a `pillarbox` command.
     pub(crate) async fn pillarbox(&self, arguments: &[&str]) -> Result<String> {
         let output = self.command(&self.pillarbox).args(arguments).output().await;
         let output = output.with_context(|| format!("can't run {}", self.pillarbox.display()))?;
@@ -138,7 +138,7 @@ impl Stage {
         kill(self.projection.take()).await
     }
 
-    /// Whether everything that was started still runs.
+    /// Whether every started process still runs.
     pub(crate) fn check(&mut self) -> Result<()> {
         let folder = self.folder.path().to_owned();
         let parts = [
@@ -162,7 +162,7 @@ impl Stage {
             .context("the service does not answer")?
     }
 
-    /// Ends everything, the relay in order.
+    /// Ends everything; the relay stops normally.
     pub(crate) async fn end(&mut self) -> Result<()> {
         for part in [self.relay.take(), self.projection.take(), self.service.take()] {
             kill(part).await?;
@@ -196,7 +196,7 @@ async fn kill(child: Option<Child>) -> Result<()> {
     Ok(())
 }
 
-/// The ends of the logs.
+/// The last lines of the logs.
 fn last_words(folder: &Path) -> String {
     const LINES: usize = 5;
     let mut words = String::new();

@@ -1,4 +1,4 @@
-//! What happens, step by step, and whether it was what should happen.
+//! What happens, step by step, and the check of the result.
 
 mod kafka;
 mod verdict;
@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use self::verdict::{Books, Verdict};
 use crate::{Broker, Database, TOPIC, cards::Card, stage::Stage};
 
-/// How long the last card may take: a relay's lease and a consumer's session end first.
+/// The timeout for the last card: a relay's lease and a consumer's session have to end first.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Pillarbox once in so many changes, and the projection as often.
+/// Pillarbox is killed once in so many changes, and so is the projection.
 const KILLED_EVERY: u32 = 12;
 const PEOPLE: [(&str, &str); 5] = [
     ("Ada", "ada@example.com"),
@@ -36,16 +36,16 @@ pub(crate) struct Arguments {
     database: Database,
     #[command(flatten)]
     broker: Broker,
-    /// The `pillarbox` binary [default: the one beside this program]
+    /// The `pillarbox` binary [default: the one next to this program]
     #[arg(long)]
     pillarbox: Option<PathBuf>,
-    /// End with the verdict, instead of running until interrupted
+    /// End with the verdict instead of running until interrupted
     #[arg(long)]
     once: bool,
-    /// End when whoever started this has ended
+    /// End when the process that started this has ended
     #[arg(long)]
     until_stdin_ends: bool,
-    /// Changes that are made while Pillarbox and the projection are killed
+    /// How many changes to make while Pillarbox and the projection are killed
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     changes: u32,
 }
@@ -86,11 +86,11 @@ pub(crate) async fn tell(arguments: Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Somebody interrupts it, or nobody is there any more.
+/// Waits for an interrupt, or for the end of the process that started this.
 async fn ended(arguments: &Arguments) {
     let (gone, stdin_ends) = oneshot::channel::<()>();
     if arguments.until_stdin_ends {
-        // A thread of its own: the runtime would wait for its end.
+        // A separate thread: the runtime would wait for it to end.
         std::thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             gone.send(())
@@ -106,7 +106,7 @@ async fn play(stage: &mut Stage, arguments: &Arguments) -> Result<Verdict> {
     println!("Users live in MongoDB, the events about them go to Kafka, cards are built from the events.\n");
     step(
         1,
-        "The outbox is made in the users' own database, and the topic in Kafka",
+        "The outbox is created in the users' own database, and the topic in Kafka",
     );
     for command in [&["migrate"][..], &["topics", "apply"][..]] {
         println!("  pillarbox {}", command.join(" "));
@@ -117,7 +117,7 @@ async fn play(stage: &mut Stage, arguments: &Arguments) -> Result<Verdict> {
 
     step(
         2,
-        "The service, Pillarbox and the projection start, each a process of its own",
+        "The service, Pillarbox and the projection start, each as its own process",
     );
     stage.start_service().await?;
     stage.start_relay()?;
@@ -182,7 +182,7 @@ async fn change(stage: &mut Stage, books: &mut Books, changes: u32) -> Result<()
         let email = format!("{}.{n}@example.com", name.to_lowercase());
         write(stage, books, "PUT", &format!("/users/{id}"), name, &email).await?;
         stage.check()?;
-        // Right after a commit: its event is on its way, or its card in the making.
+        // Right after a commit: its event is being sent, or its card is being changed.
         match n % KILLED_EVERY {
             5 => {
                 stage.kill_relay().await?;
@@ -225,7 +225,7 @@ async fn write(
     Ok(id)
 }
 
-/// The cards once they show what the users are, or as they are when the time is over.
+/// Waits until the cards match the users, and returns them; after the timeout, returns them as they are.
 async fn cards_in_time(stage: &mut Stage, books: &Books) -> Result<Vec<Card>> {
     let end = deadline();
     loop {

@@ -1,4 +1,4 @@
-//! Users, and the events about them: each change and its event in one transaction.
+//! Users and their events: each change and its event in one transaction.
 
 use anyhow::Result;
 use futures::{FutureExt, TryStreamExt};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::TOPIC;
 
-/// The most that are listed.
+/// The maximum number of listed users.
 const LIST_MAX: i64 = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,11 +24,11 @@ pub(crate) struct User {
     pub(crate) id: ObjectId,
     pub(crate) name: String,
     pub(crate) email: String,
-    /// One more with each change: the events carry it, so that nobody takes an older state for a newer one.
+    /// Increases with each change. The events contain it, so that a consumer can detect an older state.
     pub(crate) version: i64,
 }
 
-/// What is given for a new user, or changed.
+/// The data of a new user, or of a change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
@@ -38,7 +38,7 @@ pub(crate) struct Profile {
 
 #[derive(Debug)]
 pub(crate) enum UsersError {
-    /// Nothing was written, and so this event will never be seen.
+    /// Nothing was written, so this event will never be delivered.
     EmailTaken {
         event: Uuid,
     },
@@ -69,7 +69,7 @@ impl Users {
         })
     }
 
-    /// The driver runs the transaction again when the server says that this helps.
+    /// The driver runs the transaction again if the server says that a retry helps.
     pub(crate) async fn create(&self, profile: &Profile) -> Result<(User, Uuid), UsersError> {
         let user = User {
             id: ObjectId::new(),
@@ -89,8 +89,8 @@ impl Users {
         Ok((user, event.id))
     }
 
-    /// The event is written first here, to show that this makes no difference: when the address is taken, it goes with
-    /// the rest of the transaction.
+    /// The event is written first, to show that the order makes no difference: if the address is taken, the
+    /// event is rolled back with the rest of the transaction.
     async fn insert(&self, session: &mut ClientSession, user: &User, event: &Event) -> Result<(), Error> {
         self.outbox.enqueue(session, event).await.map_err(drivers)?;
         self.users.insert_one(user).session(session).await?;
@@ -139,7 +139,7 @@ impl Users {
     }
 }
 
-/// Its key is the user's id: events of one user stay in order.
+/// Its key is the user's id, so events of one user stay in order.
 fn about(user: &User, event_type: &str, id: Uuid) -> Event {
     let payload = json!({ "user_id": user.id.to_hex(), "name": user.name, "email": user.email });
     Event::to(TOPIC)
@@ -150,7 +150,7 @@ fn about(user: &User, event_type: &str, id: Uuid) -> Event {
         .payload(payload.to_string())
 }
 
-/// The driver's own error says whether the transaction may be tried again.
+/// The driver's own error says whether the transaction may be retried.
 fn drivers(error: EnqueueError) -> Error {
     match error {
         EnqueueError::Database(error) => match error.downcast::<Error>() {

@@ -1,4 +1,5 @@
-//! What Debian packages: PostgreSQL 15, PgBouncer, an old nats-server, libfaketime, and the tools the downloads need.
+//! Packages of Debian: PostgreSQL 15, PgBouncer, an old nats-server, libfaketime, and the tools that the
+//! downloads need.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +34,8 @@ pub(super) fn pgbouncer() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Unpacked into the cache, not installed: nothing needs root, and no service of that name starts with the machine.
+/// Unpacked into the cache, not installed: this needs no root, and no service of that name starts with the
+/// machine.
 pub(super) fn old_nats_server() -> Result<PathBuf> {
     let (binary, version) = (cache::old_nats_server(), cache::NATS_SERVER_OLD);
     if !binary.is_file() {
@@ -68,7 +70,7 @@ pub(super) fn faketime() -> Result<PathBuf> {
     Ok(library)
 }
 
-/// Gets a package of this version and unpacks it into the cache, if `check` likes it.
+/// Gets a package of this version and unpacks it into the cache, if `check` accepts it.
 fn unpack(
     package: &str,
     version: &str,
@@ -97,7 +99,7 @@ fn unpack(
     })
 }
 
-/// Installs packages where that is possible without asking anybody: as root, with apt-get.
+/// Installs packages if that is possible without a question: as root, with apt-get.
 pub(super) fn install(what: &str, packages: &[&str]) -> Result<()> {
     if !cache::running_as_root() || !works("apt-get", &["--version"]) {
         bail!(
@@ -114,7 +116,7 @@ pub(super) fn install(what: &str, packages: &[&str]) -> Result<()> {
     .map(drop)
 }
 
-/// Once in a run. Lists that can't be renewed may still do.
+/// Once per run. Old lists may still work if they can't be updated.
 fn update() {
     static UPDATED: OnceLock<bool> = OnceLock::new();
     UPDATED.get_or_init(|| {
@@ -131,7 +133,7 @@ fn apt_get() -> Command {
     command
 }
 
-/// Keeps Debian from starting the services it installs: the tests start their own, elsewhere.
+/// Prevents Debian from starting the services it installs: the tests start their own.
 struct NoServices {
     policy: Option<&'static Path>,
 }

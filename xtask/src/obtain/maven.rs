@@ -1,4 +1,4 @@
-//! Apache Kafka: its jars and what they need, by Maven.
+//! Apache Kafka: its jars and their dependencies, from Maven.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use super::{debian, into_cache, progress, run, works};
 use crate::cache;
 
-/// The folder with the jars. Java runs them where they lie: nothing else of Kafka's distribution is needed.
+/// The folder with the jars. Java runs them from there; nothing else of Kafka's distribution is needed.
 pub(super) fn kafka() -> Result<PathBuf> {
     if !works("java", &["-version"]) {
         debian::install("Java", &["openjdk-17-jre-headless"])?;
@@ -40,7 +40,7 @@ pub(super) fn kafka() -> Result<PathBuf> {
     Ok(jars)
 }
 
-/// slf4j-simple, so that a broker that does not start says why.
+/// slf4j-simple, so that a broker that fails to start logs why.
 const POM: &str = r#"<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>pillarbox</groupId>

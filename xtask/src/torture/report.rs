@@ -1,4 +1,4 @@
-//! `cargo xtask torture report`: runs every storm and writes docs/RELIABILITY.md from what they leave.
+//! `cargo xtask torture report`: runs every storm and writes docs/RELIABILITY.md from their summaries.
 
 mod page;
 
@@ -15,12 +15,12 @@ use crate::campaigns::Campaign;
 use crate::obtain;
 use crate::steps::{Outcome, Steps, root};
 
-/// Campaigns with overlapping faults have this before their names.
+/// The prefix of campaigns with overlapping faults.
 const STORMS: &str = "storm_";
-/// Where campaigns leave their summaries.
+/// The folder for the summaries of campaigns.
 const FOLDER: &str = "PILLARBOX_TORTURE_REPORT";
 
-/// What a campaign leaves; see the testkit's `storm::Summary`.
+/// The summary of a campaign; see the testkit's `storm::Summary`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(PartialEq))]
 struct Summary {
@@ -48,14 +48,14 @@ struct Summary {
     broken: Vec<String>,
 }
 
-/// A campaign that ran, and what it left.
+/// A campaign that ran, and its summary.
 struct Finished {
     name: String,
     summary: Option<Summary>,
     passed: bool,
 }
 
-/// Where it all ran.
+/// The machine of the run.
 struct Machine {
     cores: usize,
     memory_gib: u64,
@@ -73,7 +73,7 @@ pub(super) fn run(known: &[Campaign], run: &Run) -> Result<ExitCode> {
     let mut steps = Steps::default();
     let servers = obtain::all(&mut steps);
     let folder = env::temp_dir().join(format!("pillarbox-torture-{}", process::id()));
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
 
     let mut results = Vec::new();
     for campaign in storms {
@@ -108,7 +108,7 @@ pub(super) fn run(known: &[Campaign], run: &Run) -> Result<ExitCode> {
     Ok(steps.exit_code())
 }
 
-/// `None`: the campaign ended before it could say anything.
+/// `None`: the campaign ended before it wrote a summary.
 fn read(file: &Path) -> Option<Summary> {
     let text = fs::read_to_string(file).ok()?;
     serde_json::from_str(&text)

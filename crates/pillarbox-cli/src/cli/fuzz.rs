@@ -1,4 +1,4 @@
-//! Command lines nobody meant to type.
+//! Random command lines.
 
 use clap::error::ErrorKind;
 use pillarbox_testkit::{
@@ -41,7 +41,7 @@ fn input(fuzz: &mut Fuzz) -> Vec<String> {
     words
 }
 
-/// Command lines, mangled: understood, or refused in words.
+/// Mutated command lines: each is accepted, or refused with a message.
 #[test]
 fn torture_fuzz_arguments() {
     let campaign = Campaign::begin("fuzz_arguments");

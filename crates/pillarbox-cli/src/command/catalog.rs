@@ -9,11 +9,11 @@ use pillarbox_relay::catalog::{Catalog, Entry, LAST_MAX};
 use super::run::checks;
 use crate::output::{Answer, Context, open_store, span, store_error, table};
 
-/// List the kinds of events: where they go, their schema, how many, and when the last one was seen
+/// List the kinds of events: their targets, their schemas, how many, and when the last one was seen
 ///
-/// Looks at the latest events of the outbox, delivered or not, and says how far it looked. Where
-/// they go and which schema they must fit is what the configuration says now. An example shows
-/// the latest payload's structure and keys; its values are masked ("string", 0, true).
+/// Reads the latest events of the outbox, delivered or not, and says how many it read. Targets and
+/// schemas are those of the current configuration. An example shows the structure and the keys of
+/// the latest payload; its values are masked ("string", 0, true).
 ///
 ///   pillarbox catalog
 ///   pillarbox catalog --last 1000000 --example
@@ -21,15 +21,15 @@ use crate::output::{Answer, Context, open_store, span, store_error, table};
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// How many of the latest events to look at
+    /// How many of the latest events to read
     #[arg(long, value_name = "COUNT", default_value_t = LAST, value_parser = clap::value_parser!(u32).range(1..=LAST_MAX as i64))]
     last: u32,
-    /// Show what the latest payload of each looks like; --json always has it
+    /// Show an example of the latest payload of each kind; --json always includes it
     #[arg(long)]
     example: bool,
 }
 
-/// Unless another number is asked for.
+/// The default of `--last`.
 pub(crate) const LAST: u32 = 100_000;
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
@@ -106,7 +106,7 @@ fn print_example(entry: &Entry, context: &Context) -> Result<()> {
     }
 }
 
-/// How far it looked.
+/// How much it read.
 fn extent(catalog: &Catalog, now: Timestamp) -> String {
     let age = catalog.since.map(|since| now.duration_since(since));
     let age = age
@@ -124,7 +124,7 @@ fn extent(catalog: &Catalog, now: Timestamp) -> String {
     )
 }
 
-/// In the unit in which it is at least one.
+/// In the largest unit that is at least one.
 fn rate(per_second: f64) -> String {
     [(1.0, "s"), (60.0, "min"), (3_600.0, "h")]
         .into_iter()
@@ -136,7 +136,7 @@ fn rate(per_second: f64) -> String {
         )
 }
 
-/// What others wrote must not steer the terminal.
+/// Text from others must not control the terminal.
 fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

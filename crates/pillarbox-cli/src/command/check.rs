@@ -14,22 +14,22 @@ use self::{
 };
 use crate::output::{Answer, Context, open_store, store_error};
 
-/// Times to look again at what a registry has not answered for.
+/// How often to retry what the registry has not answered yet.
 const LOOKS_MAX: usize = 3;
 
 /// Run the checks of `outbox.validation` without publishing or changing anything
 ///
-/// Over a file of events, as `enqueue` takes them, a JSON object a line; - is stdin:
+/// Checks a file of events in the format of `enqueue`, one JSON object per line; - is stdin:
 ///   pillarbox check events.ndjson
 ///   generate-events | pillarbox check -
 ///
-/// Over what is committed and was not tried yet:
+/// Or checks the committed events that were not tried yet:
 ///   pillarbox check --pending
 ///
-/// Prints each event that fails, with the check, the place and what was expected. Values of the
-/// payload are not shown. Exits 0 when all pass (or are only warned of), 1 when some fail, 2 when
-/// it could not be checked. Versions of aggregates are compared within the file, or with
-/// --pending also with what was delivered before.
+/// Prints each event that fails, with the check, the place and the expected value. Values of the
+/// payload are not shown. Exits 0 if all events pass (or only cause warnings), 1 if some fail, 2 if
+/// the check could not run. Versions of aggregates are compared within the file; with --pending
+/// also with what was delivered before.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -57,14 +57,18 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         None => {
             let open = open_store(&settings)?;
             if options.aggregate_versions.is_some()
-                && !open.versions.has_index().await.map_err(store_error)?
+                && !open
+                    .require_versions()
+                    .map_err(store_error)?
+                    .has_index()
+                    .await
+                    .map_err(store_error)?
             {
-                bail!("`aggregate_versions` needs an index that is not there: run `pillarbox migrate` first");
+                bail!(
+                    "`aggregate_versions` needs an index that does not exist: run `pillarbox migrate` first"
+                );
             }
-            (
-                Source::pending(&open, &settings).await?,
-                Some(open.versions.clone()),
-            )
+            (Source::pending(&open, &settings).await?, open.versions.clone())
         }
     };
     let checks = Checks::new(options, versions)?;
@@ -86,7 +90,7 @@ async fn look(checks: &Checks, batch: &Batch, memory: &mut Memory, report: &mut 
         .map(|(place, event)| (*place, event))
         .collect();
     let mut findings = checks.look(&events, Some(memory)).await.map_err(store_error)?;
-    // A slow registry: what it was asked for comes meanwhile.
+    // The registry is slow: its answers arrive meanwhile.
     for _ in 0..LOOKS_MAX {
         let Some(wait) = findings.iter().find_map(Finding::wait) else {
             break;

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Answer> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "pillarbox", &mut script);
-    // Written by hand, not by clap: a closed pipe would make it panic.
+    // Write it ourselves instead of through clap, which panics on a closed pipe.
     std::io::Write::write_all(&mut std::io::stdout().lock(), &script)?;
     Ok(Answer::Yes)
 }

@@ -12,7 +12,7 @@ use crate::{
 
 /// Check the configuration, or print its schema
 ///
-///   pillarbox config check                     # what is in force, secrets masked; exit 1 if something is wrong
+///   pillarbox config check                     # the effective values, secrets masked; exit 1 if something is wrong
 ///   pillarbox config schema > pillarbox.schema.json   # for an editor
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -23,10 +23,11 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Say what is wrong, or print what is in force (file, environment and flags together; secrets masked)
+    /// Report mistakes, or print the effective values (of file, environment and flags; secrets
+    /// masked)
     ///
-    /// Rules are compiled and the schemas of `schema_folder` read; files that addresses name must be there; nothing is connected to.
-    /// Exits 0 when the configuration is fine and 1 when it is not.
+    /// Compiles the rules and reads the schemas of `schema_folder`. Files that addresses name must
+    /// exist. It makes no connection. Exits 0 if the configuration is correct and 1 if it is not.
     ///
     /// Example:
     ///   PILLARBOX_OUTBOX__PUBLISHER__BATCH_SIZE=500 pillarbox --config pillarbox.yaml config check
@@ -54,7 +55,8 @@ fn check(context: &Context) -> Result<Answer> {
     let checked = config::load(&context.sources()).and_then(|loaded| {
         let settings = loaded.settings()?;
         config::can_be_opened(&settings)?;
-        // The schemas of a folder belong to the configuration, as far as they can be read without asking anybody.
+        // The schemas of a folder are part of the configuration, as far as they can be read without
+        // a connection.
         Checks::new(&settings.checks.options, None)?;
         Ok(loaded)
     });
@@ -86,8 +88,8 @@ fn check(context: &Context) -> Result<Answer> {
         context.print_json(&json!({ "valid": true, "file": file, "config": value, "warnings": warnings }))?;
     } else {
         match &loaded.file {
-            Some(file) => tell(&format!("{} is fine. In force:", file.display())),
-            None => tell("There is no configuration file. In force:"),
+            Some(file) => tell(&format!("{} is correct. Effective values:", file.display())),
+            None => tell("There is no configuration file. Effective values:"),
         }
         context.print(text.trim_end())?;
     }

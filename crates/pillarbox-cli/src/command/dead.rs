@@ -12,16 +12,16 @@ use clap::Subcommand;
 
 use crate::output::{Answer, Context};
 
-/// Look at events that died, send them again, or let them go
+/// Inspect dead letters, send them again, or discard them
 ///
-/// A dead letter is an event that used up its attempts or can never be delivered as it is. It
-/// keeps the event, the reason and every failure. The same failure of many events is one group,
-/// with a fingerprint:
+/// A dead letter is an event that used up its attempts or that can never be delivered in its
+/// present form. It keeps the event, the reason and its latest failures. Events with the same
+/// failure form a group, identified by a fingerprint:
 ///
 ///   pillarbox dead list                                  # the groups
 ///   pillarbox dead list --letters --topic 'shop.order.>' # the letters, the latest first
 ///   pillarbox dead show 0197a1b2-11aa-7000-8000-0123456789ab
-///   pillarbox dead replay --fingerprint 1f0c9a44be21     # after its cause is mended
+///   pillarbox dead replay --fingerprint 1f0c9a44be21     # after its cause is fixed
 ///   pillarbox dead discard --topic test.order --why "load test of Monday"
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]

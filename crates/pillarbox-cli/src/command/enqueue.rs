@@ -21,13 +21,13 @@ use crate::output::{Answer, Context, open_store, store_error};
 ///   pillarbox enqueue --topic shop.order.placed --type OrderPlaced \
 ///     --aggregate-type order --aggregate-id o-1 --payload '{"total": 990}'
 ///
-/// Many as NDJSON, a JSON object a line with the same names (event_type, aggregate_type, …):
+/// Many as NDJSON, one JSON object per line with the same names (event_type, aggregate_type, …):
 ///   pillarbox enqueue --ndjson < events.ndjson
 ///
-/// Prints `new` or `duplicate` and the id for each. An event whose id is there already is not
-/// written again, so running the same file twice is safe. When one is refused none is written,
-/// and the error names its line. Where too much waits already (see `outbox.backpressure`), none is
-/// written either, and it exits 1.
+/// Prints `new` or `duplicate` and the id for each event. An event whose id already exists is not
+/// written again, so running the same file twice is safe. If one event is refused, none is written,
+/// and the error gives its line. If too many events are pending (see `outbox.backpressure`), none
+/// is written either, and it exits 1.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -36,31 +36,31 @@ pub(crate) struct Args {
     ndjson: bool,
     #[arg(value_name = "-", value_parser = ["-"], hide = true)]
     stdin: Option<String>,
-    /// Where it goes: a NATS subject such as shop.order.placed
+    /// The topic, a NATS subject such as shop.order.placed
     #[arg(long)]
     topic: Option<String>,
-    /// What happened, such as OrderPlaced
+    /// The event type, such as OrderPlaced
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// What it happened to, such as order
+    /// The aggregate's type, such as order
     #[arg(long, value_name = "TYPE")]
     aggregate_type: Option<String>,
-    /// Which one
+    /// The aggregate's id
     #[arg(long, value_name = "ID")]
     aggregate_id: Option<String>,
-    /// Its version after the change
+    /// The aggregate's version after the change
     #[arg(long, value_name = "N")]
     aggregate_version: Option<i64>,
-    /// Events of one key arrive in order [default: the aggregate's id]
+    /// The key; events of one key are delivered in order [default: the aggregate's id]
     #[arg(long)]
     key: Option<String>,
     /// JSON, or @file, or - for stdin
     #[arg(long, value_name = "JSON", default_value = "null", allow_hyphen_values = true)]
     payload: String,
-    /// A header; may be given more than once
+    /// A header; can be given more than once
     #[arg(long = "header", value_name = "NAME=VALUE")]
     headers: Vec<String>,
-    /// Deliver it no sooner than after this time: 500ms, 30s, 10m, 2h, 1d
+    /// Do not deliver it before this time has passed: 500ms, 30s, 10m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = delay)]
     delay: Option<Duration>,
     /// The event's id [default: a new one]
@@ -78,15 +78,15 @@ pub(crate) struct Args {
     /// The user it belongs to
     #[arg(long, value_name = "ID")]
     user_id: Option<String>,
-    /// Dead after so many failures [default: the retry policy's]
+    /// The number of failures after which it is dead [default: the retry policy's]
     #[arg(long, value_name = "N")]
     max_attempts: Option<i32>,
 }
 
-/// An event and the line it came from.
+/// Events, and the lines they came from.
 struct Given {
     events: Vec<Event>,
-    /// The line of each, counting from 1; empty for one by flags.
+    /// The line of each event, from 1; empty for an event from flags.
     lines: Vec<usize>,
 }
 
@@ -171,7 +171,7 @@ fn payload(text: &str, bytes_max: usize) -> Result<Vec<u8>> {
     }
 }
 
-/// There is no room: an answer, and not an error.
+/// The outbox is full: a negative answer (exit 1), not an error.
 fn refused(busy: &EnqueueError, context: &Context) -> Result<Answer> {
     if let EnqueueError::Busy {
         class,
@@ -191,7 +191,7 @@ fn refused(busy: &EnqueueError, context: &Context) -> Result<Answer> {
     Ok(Answer::No)
 }
 
-/// Which line was refused, where there are lines.
+/// Adds the number of the refused line, if there are lines.
 fn explain(error: AdminEnqueueError, lines: &[usize]) -> anyhow::Error {
     match error {
         AdminEnqueueError::Refused(EnqueueError::Refused { index, problem }) => match lines.get(index) {
@@ -239,11 +239,11 @@ fn delay(text: &str) -> Result<Duration> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        other => bail!("`{other}` is no unit; use ms, s, m, h or d"),
+        other => bail!("`{other}` is not a unit; use ms, s, m, h or d"),
     };
     let count: u64 = digits
         .parse()
-        .with_context(|| format!("`{text}` is no time; write 30s or 10m"))?;
+        .with_context(|| format!("`{text}` is not a duration; write for example 30s or 10m"))?;
     Ok(Duration::from_millis(
         count.checked_mul(milliseconds).context("that is too long")?,
     ))

@@ -3,30 +3,32 @@
 mod inbox;
 
 use anyhow::Result;
+use pillarbox_relay::check::versions::VersionIndex;
 use serde_json::json;
 
 use crate::output::{Answer, Context, open_store, store_error, tell};
 
-/// Make the outbox's tables, or bring them up to date
+/// Create the outbox's tables, or update them
 ///
-/// In PostgreSQL also the function `pillarbox.enqueue`, for applications in any language; a role
-/// without the right to the schema `pillarbox` does without, and is told what to ask for.
-/// Running it again changes nothing. Those who run their migrations themselves take the SQL. (For
-/// SQLite it makes a new outbox; only `migrate` itself brings one of version 2 up to date.)
+/// In PostgreSQL it also creates the function `pillarbox.enqueue`, for applications in any
+/// language. If the role has no right to the schema `pillarbox`, it skips the function and prints
+/// what to ask for. Running it again changes nothing. If you run your migrations yourself, use the
+/// SQL from --print. (For SQLite that SQL only creates a new outbox; only `migrate` itself updates
+/// one of version 2.)
 ///
 ///   pillarbox --database postgres://app@127.0.0.1/shop migrate
 ///   pillarbox --database postgres://app@127.0.0.1/shop migrate --print > migrations/0042_outbox.sql
 ///
-/// A consumer in Rust remembers in its own database what it has processed. That needs other tables:
+/// A consumer in Rust records in its own database what it has processed. That needs other tables:
 ///
 ///   pillarbox --database postgres://app@127.0.0.1/billing migrate --inbox
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Print the SQL instead of running it; the database is not connected to
+    /// Print the SQL instead of running it; makes no connection
     #[arg(long)]
     print: bool,
-    /// Make a consumer's inbox (processed_events and what stands beside it) instead of the outbox
+    /// Create a consumer's inbox (processed_events and the tables next to it) instead of the outbox
     #[arg(long)]
     inbox: bool,
 }
@@ -38,16 +40,17 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return make_inbox(args.print, &settings.database.url, context).await;
     }
     let open = open_store(&settings)?;
-    let versions = settings.checks.options.aggregate_versions.is_some();
+    // The unique index serves the check, too.
+    let index = match settings.checks.options.aggregate_versions {
+        _ if settings.unique_versions => Some(VersionIndex::Unique),
+        Some(_) => Some(VersionIndex::Plain),
+        None => None,
+    };
     if args.print {
         let mut sql = open.admin.migration_sql();
-        // The unique index serves the check, too.
-        if settings.unique_versions {
+        if let Some(index) = index {
             sql.push('\n');
-            sql.push_str(&open.versions.unique_index_sql());
-        } else if versions {
-            sql.push('\n');
-            sql.push_str(&open.versions.index_sql());
+            sql.push_str(&open.require_versions().map_err(store_error)?.index_sql(index));
         }
         if context.json {
             context.print_json(&json!({ "sql": sql }))?;
@@ -57,11 +60,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return Ok(Answer::Yes);
     }
     let mut done = open.admin.migrate().await.map_err(store_error)?;
-    if settings.unique_versions {
-        done.extend(open.versions.make_unique_index().await.map_err(store_error)?);
-    }
-    if versions {
-        done.extend(open.versions.make_index().await.map_err(store_error)?);
+    if let Some(index) = index {
+        let versions = open.require_versions().map_err(store_error)?;
+        done.extend(versions.make_index(index).await.map_err(store_error)?);
     }
     let missing = open.admin.missing().await.map_err(store_error)?;
     for line in &missing {
@@ -92,7 +93,7 @@ async fn make_inbox(print: bool, url: &str, context: &Context) -> Result<Answer>
         return Ok(Answer::Yes);
     }
     inbox::migrate(url).await?;
-    let done = "processed_events, processed_versions and processed_events_attempts are there";
+    let done = "processed_events, processed_versions and processed_events_attempts exist";
     match context.json {
         true => context.print_json(&json!({ "done": [done] }))?,
         false => context.print(done)?,

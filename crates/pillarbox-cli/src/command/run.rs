@@ -25,30 +25,30 @@ use crate::{
     output::{Answer, Context, open_store, tell},
 };
 
-/// Carry committed events to their sinks, until told to stop
+/// Deliver committed events to their sinks, until stopped
 ///
 ///   pillarbox --config pillarbox.yaml run
 ///   pillarbox --database postgres://app@127.0.0.1/shop --sink nats://127.0.0.1:4222 run --migrate
 ///
-/// Without any configuration it keeps its outbox in ./pillarbox.db (SQLite) and serves what is
-/// delivered at http://127.0.0.1:7420/v1/stream.
+/// Without any configuration it keeps its outbox in ./pillarbox.db (SQLite) and serves what it
+/// delivers at http://127.0.0.1:7420/v1/stream.
 ///
-/// A database or a sink that is away makes it wait, and it says so. Run several on one database
-/// and they share the work. SIGTERM and Ctrl-C finish what is in flight, hand the work over and
-/// exit 0; a second one ends at once.
+/// If a database or a sink is away, it waits and says so. Several relays on one database share the
+/// work. On SIGTERM or Ctrl-C it finishes what is in flight, hands its lanes over and exits 0. A
+/// second signal ends it at once.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Make the outbox's tables if they are missing
+    /// Create the outbox's tables if they are missing
     #[arg(long)]
     migrate: bool,
-    /// Make the streams and topics of the configuration, or change them, as `streams apply` does
+    /// Create or change the streams and topics of the configuration, as `streams apply` does
     #[arg(long)]
     apply_streams: bool,
-    /// Where to serve HTTP, a loopback address [default: 127.0.0.1:7420]
+    /// The loopback address for HTTP [default: 127.0.0.1:7420]
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "no_http")]
     listen: Option<SocketAddr>,
-    /// Serve no HTTP
+    /// Do not serve HTTP
     #[arg(long)]
     no_http: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let channels = settings.notices.channels.iter().map(notice::open);
     let channels = channels
         .collect::<Result<Vec<_>, _>>()
-        .context("a way to tell people can't be used")?;
+        .context("a notification channel can't be used")?;
     let server = if args.no_http {
         None
     } else {
@@ -113,7 +113,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let ended: Result<(), RelayError> = tokio::select! {
         ended = &mut finished => ended,
         () = signals.first.cancelled() => {
-            context.say("Stopping: finishing what is in flight. Once more ends at once.");
+            context.say("Stopping: finishing what is in flight. A second signal ends at once.");
             stop.cancel();
             finished.await
         }
@@ -173,7 +173,7 @@ fn say_started(settings: &Settings, context: &Context) {
     ));
 }
 
-/// The first SIGTERM or SIGINT asks; the second ends the process.
+/// The first SIGTERM or SIGINT asks the relay to stop; the second ends the process.
 struct Signals {
     first: CancellationToken,
 }
@@ -191,7 +191,7 @@ impl Signals {
                     _ = interrupt.recv() => {}
                 }
                 if asked.is_cancelled() {
-                    tell("Ended at once. What was in flight will be tried again, under the same ids.");
+                    tell("Ended at once. Events in flight will be sent again, with the same ids.");
                     std::process::exit(130);
                 }
                 asked.cancel();

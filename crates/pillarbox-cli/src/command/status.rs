@@ -10,11 +10,11 @@ use pillarbox_relay::{
 
 use crate::output::{Answer, Context, open_store, span, store_error, table};
 
-/// Show how the outbox stands: what waits, what failed, what is dead, who relays
+/// Show the state of the outbox: what is pending, failed or dead, and which relays run
 ///
-/// Counting costs what is unsettled, not what was ever delivered. Exits 2 when the database can't
-/// be asked. Where `outbox.backpressure` limits what may wait, also how each class stands, and
-/// whether its producers are slowed or refused now.
+/// The cost depends on the number of unsettled events, not on how many were ever delivered. Exits 2
+/// if the database can't be reached. If `outbox.backpressure` sets limits, it also shows each
+/// class, and whether its producers are slowed or refused now.
 ///
 ///   pillarbox status
 ///   pillarbox status --watch
@@ -23,7 +23,7 @@ use crate::output::{Answer, Context, open_store, span, store_error, table};
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Show it again every second, until Ctrl-C; with --json a line each time
+    /// Repeat every second until Ctrl-C; with --json one line each time
     #[arg(long)]
     watch: bool,
 }
@@ -70,7 +70,7 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
         (
             "pending",
             status.pending.to_string(),
-            "committed, waiting for their first try",
+            "committed, waiting for their first attempt",
         ),
         ("failed", alarming(status.failed), "waiting for a retry"),
         (
@@ -80,7 +80,11 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
         ),
         ("delayed", status.delayed.to_string(), "not due yet"),
         ("dead", alarming(status.dead), "given up, with a reason"),
-        ("oldest", oldest, "age of the oldest that could have gone out"),
+        (
+            "oldest",
+            oldest,
+            "age of the oldest event that could have been sent",
+        ),
     ] {
         counts.add_row([name.to_owned(), value, context.quiet(meaning)]);
     }
@@ -113,7 +117,7 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
     text
 }
 
-/// Whether producers feel what waits.
+/// Whether producers are slowed or refused.
 fn classes(pressure: &[Standing], context: &Context) -> String {
     let mut classes = table(&["CLASS", "PENDING", "SOFT", "HARD", "OLDEST", "PRODUCERS"]);
     for class in pressure {

@@ -15,12 +15,12 @@ use crate::{
     output::{Answer, Context, table},
 };
 
-/// Compare the streams and topics in the configuration with those at the sinks, or make them
+/// Compare the streams and topics of the configuration with those at the sinks, or create them
 ///
-///   pillarbox --config pillarbox.yaml streams check    # exit 1 when one is missing or differs
-///   pillarbox --config pillarbox.yaml streams apply    # makes the missing ones, changes those that differ
+///   pillarbox --config pillarbox.yaml streams check    # exit 1 if one is missing or differs
+///   pillarbox --config pillarbox.yaml streams apply    # create missing ones, change those that differ
 ///
-/// Streams of NATS and topics of Kafka; `pillarbox topics` is the same command.
+/// NATS streams and Kafka topics; `pillarbox topics` is the same command.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -30,13 +30,13 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare; change nothing. Exits 1 when one is missing or differs
+    /// Compare and change nothing. Exits 1 if one is missing or differs
     ///
     /// Example:
     ///   pillarbox --config pillarbox.yaml streams check
     #[command(verbatim_doc_comment)]
     Check,
-    /// Make the missing ones and change those that differ; shows what was found before
+    /// Create missing ones and change those that differ; shows their state from before
     ///
     /// Example:
     ///   pillarbox --config pillarbox.yaml streams apply
@@ -47,7 +47,7 @@ enum Command {
 /// A sink's name and its streams or topics.
 type Named = (Arc<str>, Arc<dyn Streams>);
 
-/// The sinks that have streams, by name. Sinks without any configured are left out.
+/// The sinks with streams, by name. Sinks without configured streams are left out.
 fn with_streams(settings: &Settings) -> Result<Vec<Named>> {
     let mut found = Vec::new();
     for sink in settings.sinks.iter().filter(|sink| sink.options.has_streams()) {
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     } else {
         print(&states, apply, context)?;
         if !apply && !in_order {
-            context.say("Run `pillarbox streams apply` to bring them in order.");
+            context.say("Run `pillarbox streams apply` to create or change them.");
         }
     }
     Ok(if apply || in_order {

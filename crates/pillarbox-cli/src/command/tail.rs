@@ -11,8 +11,8 @@ use crate::output::{Answer, Context, open_store, store_error};
 
 /// Show events as they are committed
 ///
-/// Looks at the table and disturbs no relay: what is shown is committed, and each line says how
-/// its delivery stands at that moment.
+/// Reads the table and does not disturb relays. Every event shown is committed, and each line has
+/// the state of its delivery at that moment.
 ///
 ///   pillarbox tail
 ///   pillarbox tail -n 50 --follow=false
@@ -20,15 +20,15 @@ use crate::output::{Answer, Context, open_store, store_error};
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// How many of the latest to begin with
+    /// How many of the latest events to show first
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
     lines: u16,
-    /// Go on with what is committed from now on
+    /// Continue with what is committed from now on
     #[arg(long, action = ArgAction::Set, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     follow: bool,
 }
 
-/// How far back a look goes. A transaction that commits later than this many others is passed over.
+/// How far back each read goes. A transaction that commits later than this many others is missed.
 const LOOK_BACK: usize = 1_000;
 const EVERY: Duration = Duration::from_millis(200);
 
@@ -52,12 +52,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
             _ = tokio::signal::ctrl_c() => return Ok(Answer::Yes),
         }
         let latest = look(LOOK_BACK).await?;
-        // All new: more were committed since the last look than one look shows.
+        // All rows are new: more events were committed since the last read than one read returns.
         if latest.len() == LOOK_BACK
             && !seen.is_empty()
             && latest.iter().all(|recent| !seen.contains(&recent.event.seq))
         {
-            context.say("… more than can be shown were committed at once; some are left out");
+            context.say("… too many events were committed at once; some are not shown");
         }
         for recent in latest.iter().filter(|recent| !seen.contains(&recent.event.seq)) {
             print(recent, context)?;

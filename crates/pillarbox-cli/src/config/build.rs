@@ -1,4 +1,4 @@
-//! From the keys to what the relay is given, with the checks a schema can't make.
+//! From the keys to the relay's options, with the checks that a schema can't make.
 
 mod backpressure;
 mod delivery;
@@ -38,14 +38,14 @@ pub(crate) struct Settings {
     pub reprocess: Vec<Schedule>,
     pub checks: CheckSettings,
     pub unique_versions: bool,
-    /// Limits on what may wait.
-    /// `None`: those of the outbox stay as they are.
+    /// Limits on pending events.
+    /// `None`: the limits of the outbox stay unchanged.
     pub backpressure: Option<Vec<Class>>,
 }
 
 #[derive(Clone)]
 pub(crate) struct DeadLetterSettings {
-    /// How long they are kept; `None` for ever.
+    /// How long they are kept; `None` means for ever.
     pub retention: Option<Duration>,
     pub replay_allowed: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) struct NamedSink {
     pub options: SinkOptions,
 }
 
-/// What is wrong, each with the path of its key.
+/// The mistakes, each with the path of its key.
 type Problems = Vec<(String, String)>;
 
 pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
@@ -115,7 +115,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     })
 }
 
-/// Keys whose function comes later: they are known, and only the value that says "off" is taken.
+/// Keys whose function comes later: they are known, and only the value that means "off" is accepted.
 fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
     let (database, monitoring) = (&outbox.database, &outbox.monitoring);
     let later = [
@@ -167,13 +167,13 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
     if outbox.publisher.claim == schema::Claim::Rows && !by_rows {
         problems.push((
             "outbox.publisher.claim".into(),
-            "`rows` works with MongoDB only: leave it out, and relays share the work by lanes, which keeps order".into(),
+            "`rows` works with MongoDB only: leave it out; relays then share the work by lanes, which keeps order".into(),
         ));
     }
     if database.pooler && database.notify == Some(true) {
         problems.push((
             key("notify"),
-            "a transaction pooler can't pass notifications on: leave `notify` out, or set `pooler` to false"
+            "notifications do not work through a transaction pooler: leave `notify` out, or set `pooler` to false"
                 .into(),
         ));
     }
@@ -224,9 +224,10 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
     })
 }
 
-/// Whether an address is one of these kinds and can be read. The message never shows the address: it may hold a password.
+/// Whether an address has one of these schemes and can be parsed. The message never shows the address: it may
+/// contain a password.
 fn check_address<'a>(url: &str, known: impl Iterator<Item = &'a About> + Clone) -> Result<(), String> {
-    // What stands before a colon and is no scheme may be a user, or a token.
+    // Text before the colon that is not a scheme may be a user or a token.
     let is_scheme = |text: &str| {
         text.len() <= 20
             && text
@@ -234,7 +235,7 @@ fn check_address<'a>(url: &str, known: impl Iterator<Item = &'a About> + Clone) 
                 .all(|b| b.is_ascii_lowercase() || matches!(b, b'-' | b'+'))
     };
     let Some((scheme, _)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
-        return Err("this is no address: there is no `scheme:` in front".into());
+        return Err("this is not an address: it does not start with a `scheme:`".into());
     };
     let Some(about) = known.clone().find(|about| about.schemes.contains(&scheme)) else {
         let schemes = known.flat_map(|about| about.schemes).copied();
@@ -247,12 +248,12 @@ fn check_address<'a>(url: &str, known: impl Iterator<Item = &'a About> + Clone) 
 
 const DAY_MS: u64 = 86_400_000;
 
-/// From 1 to `max`: beyond it lies a slip of the pen, or what no machine has room for.
+/// Checks for 1 to `max`. A larger number is a typing error, or more than any machine has room for.
 fn within(problems: &mut Problems, key: String, value: impl Into<u64>, max: u64) {
     let value = value.into();
     if value == 0 {
         problems.push((key, "it must be 1 or more".into()));
     } else if value > max {
-        problems.push((key, format!("it is {value}; {max} is the most")));
+        problems.push((key, format!("it is {value}; the maximum is {max}")));
     }
 }

@@ -1,4 +1,4 @@
-//! `PILLARBOX_OUTBOX__DATABASE__URL` and the like: two underscores go one level down.
+//! Variables such as `PILLARBOX_OUTBOX__DATABASE__URL`: two underscores separate the levels.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -9,10 +9,10 @@ use super::{
 };
 
 const PREFIX: &str = "PILLARBOX_";
-/// No key lies deeper; what walks through the tree needs room on the stack for each level.
+/// No key is nested deeper. Recursion through the tree needs stack for each level.
 const LEVELS_MAX: usize = 16;
 
-/// Lays the variables over the tree.
+/// Overrides values of the tree with the variables.
 pub(super) fn apply(tree: &mut Node, variables: impl Iterator<Item = (String, String)>) -> Result<()> {
     for (name, value) in variables {
         let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains("__")) else {
@@ -23,7 +23,7 @@ pub(super) fn apply(tree: &mut Node, variables: impl Iterator<Item = (String, St
         if steps.len() > LEVELS_MAX {
             let start: String = name.chars().take(60).collect();
             bail!(
-                "the environment variable {start}…: no key lies {} levels deep",
+                "the environment variable {start}…: no key is {} levels deep",
                 steps.len()
             );
         }
@@ -32,7 +32,7 @@ pub(super) fn apply(tree: &mut Node, variables: impl Iterator<Item = (String, St
     Ok(())
 }
 
-/// Puts one value at a path, making the maps on the way.
+/// Sets one value at a path and creates the maps above it.
 pub(super) fn set(tree: &mut Node, steps: &[&str], value: Kind, origin: &Origin) -> Result<()> {
     let Some((step, rest)) = steps.split_first() else {
         tree.kind = value;
@@ -52,13 +52,13 @@ pub(super) fn set(tree: &mut Node, steps: &[&str], value: Kind, origin: &Origin)
             match step.parse::<usize>().ok().and_then(|n| list.get_mut(n)) {
                 Some(node) => node,
                 None => bail!(
-                    "{}: `{step}` is none of the list's {count} entries, which count from 0",
+                    "{}: the list has no entry `{step}`: it has {count}, counted from 0",
                     shown(origin)
                 ),
             }
         }
         Kind::Scalar(_) => bail!(
-            "{}: there is nothing below a plain value for `{step}`",
+            "{}: `{step}` is below a plain value, which has no keys",
             shown(origin)
         ),
     };
@@ -73,7 +73,7 @@ fn shown(origin: &Origin) -> String {
     }
 }
 
-/// A YAML value; but an address, or what YAML would take for a map or can't read, is text as it stands.
+/// A YAML value. But an address, and text that YAML would read as a map or can't read, stays plain text.
 fn value_of(text: &str) -> Kind {
     let plain = || Kind::Scalar(text.into());
     if text.contains("://") {

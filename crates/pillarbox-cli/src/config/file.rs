@@ -7,10 +7,10 @@ use serde_saphyr::{Options, Spanned};
 
 use super::tree::{Kind, Node};
 
-/// A configuration is written by hand: more than this is some other file.
+/// A configuration is written by hand: a larger file is something else.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// No configuration is nested deeper; each level takes room on the stack.
+/// No configuration is nested deeper; each level needs stack.
 const LEVELS_MAX: usize = 24;
 
 pub(super) fn read(path: &Path) -> Result<Node> {
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Node> {
         .with_context(|| format!("can't read the configuration file {}", path.display()))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         bail!(
-            "{} is larger than {FILE_BYTES_MAX} bytes: that is no configuration file",
+            "{} is larger than {FILE_BYTES_MAX} bytes: it is not a configuration file",
             path.display()
         );
     }
@@ -42,6 +42,6 @@ pub(super) fn parse(text: &str) -> Result<Node, String> {
     }
     serde_saphyr::from_str_with_options::<Spanned<Kind>>(text, options)
         .map(Node::from)
-        // With its snippet the message would show the lines around the place, and a password may stand there.
+        // With its snippet the message would show the lines around the place, which may contain a password.
         .map_err(|error| error.without_snippet().to_string())
 }

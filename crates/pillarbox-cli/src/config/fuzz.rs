@@ -1,4 +1,4 @@
-//! Configurations nobody meant to write.
+//! Random configurations.
 
 use pillarbox_testkit::{
     fuzz::{self, Fuzz, SECRET, assert_no_secret, assert_says_something},
@@ -7,7 +7,7 @@ use pillarbox_testkit::{
 
 use super::{tests::EVERY_KEY, *};
 
-/// Addresses with a secret in each place where one may stand.
+/// Addresses with a secret in each place where one is possible.
 const ADDRESSES: &[&str] = &[
     "postgres://app:geheimnis7f3a@127.0.0.1:5432/shop?sslmode=disable",
     "postgres://127.0.0.1/shop?password=geheimnis7f3a",
@@ -29,7 +29,7 @@ outbox:
       url: 'stdout:'
   routes:
     - { topic: "rwa.>", sink: events, stream: STREAM_RWA }
-    - { topic: "payout.*", sink: other, after_death: continue }
+    - { topic: "payout.*", sink: other, after_death: skip }
   streams:
     - { name: STREAM_RWA, subjects: ["rwa.>"], replicas: 3, storage: file, duplicate_window_seconds: 60 }
   topics:
@@ -123,7 +123,8 @@ fn variable(fuzz: &mut Fuzz) -> (String, String) {
     (name, value)
 }
 
-/// Whether every secret still stands where a password does: mutation may have made a name or a path of one.
+/// Whether every secret is still at the place of a password: a mutation may have turned one into a name or a
+/// path.
 fn secrets_are_passwords(input: &Input) -> bool {
     let text = format!("{input:?}");
     text.match_indices(SECRET).all(|(at, _)| {
@@ -162,7 +163,8 @@ fn attempt(input: Input) {
     };
     let (shown, _) = in_force(&loaded.config).unwrap();
     assert_no_secret(&shown);
-    // What is shown as in force is as good a configuration, and the same one but for what is masked in addresses.
+    // The effective configuration that is shown is valid too, and the same except for what is masked in
+    // addresses.
     let again = tests::load_text(&shown, &[]).unwrap_or_else(|error| panic!("{error:#}: {shown}"));
     let without_addresses = |text: &str| -> Vec<String> {
         let lines = text
@@ -179,7 +181,7 @@ fn attempt(input: Input) {
     }
 }
 
-/// YAML, variables and flags, mangled: an error that says something and shows no secret, or settings that can be used.
+/// Mutated YAML, variables and flags: an error with a message and no secret, or usable settings.
 #[test]
 fn torture_fuzz_configuration() {
     let campaign = Campaign::begin("fuzz_configuration");
@@ -188,7 +190,8 @@ fn torture_fuzz_configuration() {
         .enable_all()
         .build()
         .unwrap();
-    // Entered and never driven: what an opened sink would do in the background, such as connecting, does not happen.
+    // The runtime is entered and never driven, so opened sinks do nothing in the background, such as
+    // connecting.
     fuzz::each(&campaign, input, move |input| {
         let _entered = runtime.enter();
         attempt(input);

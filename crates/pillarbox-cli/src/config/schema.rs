@@ -1,6 +1,6 @@
-//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is made from this file and
-//! those below it, and so are the tables in docs/CONFIGURATION.md: a doc comment here is what people read there.
-//! `x-default` says what happens without the key where a value can't.
+//! The keys of the configuration: their names, types, defaults and meanings. The JSON Schema is generated
+//! from this file and those below it, and so are the tables in docs/CONFIGURATION.md: doc comments here
+//! appear there. `x-default` describes a default that is not a fixed value.
 
 mod backpressure;
 mod delivery;
@@ -12,6 +12,7 @@ mod validation;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
+use pillarbox_relay::driver;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,8 +67,7 @@ pub(crate) struct Outbox {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Database {
-    /// `postgres://user@host/database`, `mongodb://host[,host…]/database?replicaSet=name` or `sqlite:path`.
-    /// Percent-encode special characters in a password.
+    #[schemars(extend("description" = database_urls()))]
     pub url: String,
     /// The outbox's table, optionally after a schema (in MongoDB a database) and a dot. Letters, digits and
     /// underscores, up to 48. The names of the other tables begin with it.
@@ -122,6 +122,11 @@ pub(crate) struct Http {
     /// A loopback address and a port; port 0 takes a free one. Other addresses are refused, because access by
     /// token is **not built yet**. `run --no-http` serves nothing.
     pub listen: SocketAddr,
+}
+
+fn database_urls() -> String {
+    let urls = driver::store_summaries();
+    format!("{urls} Percent-encode special characters in a password.")
 }
 
 impl Default for Database {

@@ -1,4 +1,4 @@
-//! The configuration as it may be shown: in force, with every secret masked.
+//! The effective configuration for display, with every secret masked.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ pub(crate) fn in_force(config: &Config) -> Result<(String, Value), serde_json::E
     Ok((printable(&text), value))
 }
 
-/// Whether a relay could be made of the settings here and now. Nothing is connected to, but files that addresses name
-/// are looked at.
+/// Whether a relay could be created from the settings. It makes no connection, but checks the files that
+/// addresses name.
 pub(crate) fn can_be_opened(settings: &Settings) -> Result<()> {
     connect::store(&settings.database).map_err(|error| anyhow!("`outbox.database`: {}", error.chain()))?;
     for sink in &settings.sinks {
@@ -31,7 +31,8 @@ pub(crate) fn can_be_opened(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// An address without what is secret in it: a password, a token (which stands where a user would), a query's secrets.
+/// An address without its secrets: a password, a token (which is in the place of the user), secrets of the
+/// query.
 pub(crate) fn address(url: &str) -> String {
     let shown = redacted(url);
     let Ok(mut parsed) = Url::parse(&shown) else {
@@ -61,7 +62,7 @@ pub(crate) fn address(url: &str) -> String {
     if changed { parsed.to_string() } else { shown }
 }
 
-/// A word of somebody's file as a message may quote it: what follows `://` may be a password, wherever it was written.
+/// A word of a file, safe to quote in a message: text after `://` may contain a password wherever it is.
 pub(super) fn word(text: &str) -> Cow<'_, str> {
     match text.split_once("://") {
         Some((before, _)) => format!("{before}://…").into(),
@@ -75,7 +76,7 @@ fn mask(value: &mut Value) {
             for (key, value) in map {
                 match value {
                     Value::Array(webhooks) if key == "webhooks" => webhooks.iter_mut().for_each(mask_webhook),
-                    // What a rule or its message says of addresses is no address.
+                    // An address in a rule or its message is not a setting.
                     Value::String(_) if key == "rule" || key == "message" => {}
                     Value::String(url) if key == "url" || key.ends_with("_url") => *url = address(url),
                     value => mask(value),
@@ -83,13 +84,13 @@ fn mask(value: &mut Value) {
             }
         }
         Value::Array(list) => list.iter_mut().for_each(mask),
-        // An address in the wrong place has its password all the same.
+        // An address in the wrong place may still contain a password.
         Value::String(text) if text.contains("://") => *text = address(text),
         _ => {}
     }
 }
 
-/// Everything behind the host of its address may be a token.
+/// Everything behind the host of a webhook's address may be a token.
 fn mask_webhook(webhook: &mut Value) {
     let Value::Object(map) = webhook else { return };
     for (key, value) in map {
@@ -107,7 +108,8 @@ fn mask_webhook(webhook: &mut Value) {
     }
 }
 
-/// JSON's strings are YAML too, but for some signs that YAML wants escaped. They can only stand within strings.
+/// JSON strings are also YAML, except for some characters that YAML wants escaped. They occur only inside
+/// strings.
 fn printable(text: &str) -> String {
     let escaped = |sign: char| matches!(sign, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
     let mut out = String::with_capacity(text.len());
@@ -120,7 +122,7 @@ fn printable(text: &str) -> String {
     out
 }
 
-/// A name somebody gave, such as a sink's, may hold anything.
+/// A user-defined name, such as a sink's, may contain anything.
 fn yaml_key(key: &str) -> String {
     let plain = key.starts_with(|sign: char| sign.is_ascii_alphabetic())
         && key
@@ -144,7 +146,7 @@ fn write_map(text: &mut String, map: &serde_json::Map<String, Value>, depth: usi
             }
             Value::Array(list) if list.iter().any(Value::is_object) => {
                 text.push_str(&format!("{indent}{key}:\n"));
-                // An entry on one line: JSON's braces are YAML too.
+                // An entry on one line: JSON's braces are also YAML.
                 for entry in list {
                     text.push_str(&format!("{indent}  - {entry}\n"));
                 }

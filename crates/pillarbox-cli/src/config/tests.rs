@@ -1,4 +1,4 @@
-//! The way from text, variables and flags to settings.
+//! From text, variables and flags to settings.
 
 mod backpressure;
 mod checks;
@@ -6,7 +6,7 @@ mod dlq;
 
 use super::*;
 
-/// The configuration of the design's fifth requirement, its keys as they stand there and every value at what is built.
+/// Every key of the original requirements, each with a value that is supported.
 pub(super) const EVERY_KEY: &str = r#"
 outbox:
   database:
@@ -54,7 +54,7 @@ fn settings_of(text: &str) -> Result<Settings> {
     load_text(text, &[])?.settings()
 }
 
-/// What is wrong with a text, as one string.
+/// All mistakes of a text, as one string.
 fn problems(text: &str) -> String {
     settings_of(text).err().unwrap().to_string()
 }
@@ -174,7 +174,7 @@ fn a_number_beyond_every_machine_is_refused() {
         ("dlq", "dlq_retention_days", u64::from(u32::MAX)),
     ] {
         let text = problems(&format!("outbox:\n  {group}:\n    {key}: {value}\n"));
-        assert!(text.contains(key) && text.contains("is the most"), "{text}");
+        assert!(text.contains(key) && text.contains("the maximum is"), "{text}");
     }
 }
 
@@ -214,7 +214,7 @@ fn a_topic_belongs_to_the_kafka_sink_and_its_settings_are_text() {
     assert_eq!(topic.settings["retention.ms"], "604800000");
     assert_eq!(topic.settings["min.cleanable.dirty.ratio"], "0.25");
     let nats = text.replace("{ name: orders,", "{ name: orders, sink: old,");
-    assert!(problems(&nats).contains("only a sink of Kafka has"));
+    assert!(problems(&nats).contains("only a Kafka sink has"));
     let bad = text.replace("{ name: orders,", "{ name: \"a b\",");
     assert!(problems(&bad).contains("249 letters"));
     let none = "outbox:\n  topics: [{ name: a }]\n";
@@ -237,8 +237,8 @@ fn several_kafka_brokers_are_one_address() {
 fn an_address_that_cant_work_is_refused_without_being_shown() {
     for (url, part) in [
         ("postgress://a:geheim@h/x", "did you mean `postgres:`?"),
-        ("geheim", "no address"),
-        ("geheim@127.0.0.1:5432/shop", "no address"),
+        ("geheim", "not an address"),
+        ("geheim@127.0.0.1:5432/shop", "not an address"),
         ("postgres:geheim", "followed by `//`"),
         ("postgres://a:geheim@:99999/x", "can't be read"),
     ] {
@@ -305,7 +305,7 @@ fn secrets_are_never_shown() {
 fn an_address_in_the_wrong_place_keeps_its_password() {
     let address = "postgres://app:geheim@127.0.0.1/shop";
     for text in [
-        // A colon is missing, and the address has become a part of the key.
+        // A colon is missing, so the address has become part of the key.
         format!("outbox:\n  database: {{ url \"{address}\" }}\n"),
         format!("outbox:\n  \"{address}\": 1\n"),
         format!("outbox:\n  sinks:\n    \"{address}\": {{ uri: 1 }}\n"),
@@ -332,7 +332,7 @@ fn what_is_shown_in_force_can_be_read_back() {
     assert_eq!(settings_of(&shown).unwrap().engine.batch_events_max, 100);
 }
 
-/// Texts that are written by hand name every sink and database there is.
+/// The help and the schema name every kind of sink and database.
 #[test]
 fn help_and_schema_name_every_driver() {
     use clap::CommandFactory;

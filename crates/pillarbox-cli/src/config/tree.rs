@@ -1,4 +1,4 @@
-//! A configuration before it has types: every value knows where it was written.
+//! A configuration before it has types. Every value knows where it was written.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -38,7 +38,7 @@ impl Node {
         }
     }
 
-    /// `file:line`, `the variable X` or `the flag --x`: the beginning of a message.
+    /// The beginning of a message: `file:line`, `the variable X` or `the flag --x`.
     pub(super) fn place(&self, file: Option<&Path>) -> String {
         match (&self.origin, file) {
             (Origin::Variable(name), _) => format!("in the environment variable {name}"),
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// The node at a path like `outbox.routes.0.sink`, or the nearest one above it that exists.
+    /// The node at a path such as `outbox.routes.0.sink`, or the nearest existing one above it.
     pub(super) fn nearest(&self, path: &str) -> &Node {
         let mut node = self;
         for step in path.split('.') {
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for KindVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Kind, A::Error> {
         let mut map = BTreeMap::new();
         while let Some((key, value)) = access.next_entry::<Spanned<String>, Spanned<Kind>>()? {
-            // The key's line: a group begins a line below it.
+            // Use the key's line: a group begins a line below it.
             let origin = Origin::Line(key.referenced.line());
             let kind = value.value;
             map.insert(key.value, Node { origin, kind });

@@ -1,4 +1,4 @@
-//! Holds the tree against the JSON Schema: unknown keys and values of the wrong kind, each with its place.
+//! Compares the tree with the JSON Schema: unknown keys and values of the wrong type, each with its place.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::{
     tree::{Kind, Node},
 };
 
-/// Everything that does not fit the schema.
+/// Everything that does not match the schema.
 pub(super) fn problems(tree: &Node, schema: &Value, file: Option<&Path>) -> Vec<Problem> {
     let mut walk = Walk {
         root: schema,
@@ -21,7 +21,7 @@ pub(super) fn problems(tree: &Node, schema: &Value, file: Option<&Path>) -> Vec<
     walk.problems
 }
 
-/// The known word most like the one given, when one is like it at all.
+/// The known word that is most similar to the given one, if any is similar.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
                 }
                 for key in strings(schema.get("required")) {
                     if !map.contains_key(key) {
-                        self.problem(node, format!("`{path}` has no `{key}`, which it needs"));
+                        self.problem(node, format!("`{path}` needs the key `{key}`"));
                     }
                 }
             }
@@ -72,7 +72,7 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            // A key with nothing after it means its default.
+            // A key without a value means its default.
             Kind::Scalar(Value::Null) => {}
             Kind::Scalar(value) => self.scalar(node, value, schema, path),
         }
@@ -111,7 +111,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a value of this kind may stand here; says so if not. The value itself is not shown: it may be a secret.
+    /// Whether a value of this type is allowed here; reports it if not. The value itself is not shown: it may
+    /// be a secret.
     fn allowed(&mut self, node: &Node, schema: &Value, path: &str, kind: &str) -> bool {
         let types: Vec<&str> = match schema.get("type") {
             Some(Value::String(one)) => vec![one],
@@ -154,7 +155,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Follows `$ref`, and for an optional value the part that is not null.
+    /// Follows `$ref`, and for an optional value takes the part that is not null.
     fn resolved(&self, schema: &'a Value) -> &'a Value {
         if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
             let found = self.root.pointer(name.trim_start_matches('#'));
@@ -183,7 +184,7 @@ fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// The words of an enum whose variants have descriptions: schemars writes those as `oneOf` of constants.
+/// The words of an enum whose variants have descriptions: schemars writes these as `oneOf` of constants.
 fn constants(schema: &Value) -> impl Iterator<Item = &str> {
     schema
         .get("oneOf")

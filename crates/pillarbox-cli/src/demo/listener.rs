@@ -1,4 +1,4 @@
-//! A client of the stream, as anybody could write one: it connects over HTTP and notes what comes.
+//! A client of the stream, as anybody could write one: it connects over HTTP and records what it receives.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::shop::Order;
 
-/// An event as it arrived.
+/// A received event.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Seen {
     pub(super) id: Uuid,
@@ -37,7 +37,7 @@ impl Listener {
         let mut stream = TcpStream::connect(address)
             .await
             .context("can't reach the demo's own stream")?;
-        // HTTP/1.0 has no chunks: after the head the body is the plain lines, until the server closes.
+        // HTTP/1.0 has no chunks: after the head, the body is plain lines until the server closes.
         stream
             .write_all(b"GET /v1/stream?from=1 HTTP/1.0\r\nHost: localhost\r\n\r\n")
             .await?;
@@ -53,7 +53,7 @@ impl Listener {
         let notes = seen.clone();
         let task = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                // A line that is no event tells of a gap; the verdict will miss what was in it.
+                // A line that is not an event reports a gap. The verdict will find the missing events.
                 if let Ok(event) = serde_json::from_str::<Seen>(&line) {
                     notes.lock().unwrap_or_else(PoisonError::into_inner).push(event);
                     counted.send_modify(|count| *count += 1);
@@ -63,7 +63,7 @@ impl Listener {
         Ok(Self { seen, count, task })
     }
 
-    /// How long the event took to arrive; `None` when it did not within `patience`.
+    /// How long the event took to arrive; `None` if it did not arrive within `patience`.
     pub(super) async fn wait_for(&self, id: Uuid, patience: Duration) -> Option<Duration> {
         let began = Instant::now();
         self.until(began + patience, |seen| seen.iter().any(|event| event.id == id))
@@ -71,12 +71,12 @@ impl Listener {
             .then(|| began.elapsed())
     }
 
-    /// Everything seen, once all that was committed is there or `patience` is over.
+    /// Everything received, as soon as all committed events have arrived or `patience` is over.
     pub(super) async fn finish(self, books: &[Order], patience: Duration) -> Vec<Seen> {
         let committed = books.iter().filter(|order| order.committed).count();
         self.until(Instant::now() + patience, |seen| seen.len() >= committed)
             .await;
-        // Copies and ghosts would come after the last expected event: give them a moment to be caught.
+        // Duplicates and uncommitted events would come after the last expected event: wait a moment for them.
         tokio::time::sleep(Duration::from_millis(300)).await;
         self.task.abort();
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,4 +1,4 @@
-//! The application: it knows its orders and `pillarbox::Outbox`, and nothing of relays or streams.
+//! The application. It knows its orders and `pillarbox::Outbox`, but no relays or streams.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const GOODS: [(&str, i64); 7] = [
     ("a bread knife", 1590),
 ];
 
-/// One order as the shop remembers it.
+/// One order as the shop recorded it.
 pub(super) struct Order {
     pub(super) number: u32,
     pub(super) customer: &'static str,
@@ -46,8 +46,8 @@ impl Shop {
         })
     }
 
-    /// Writes the order and its event in one transaction. Every third card is declined, which is known only after both
-    /// were written: then neither is kept.
+    /// Writes the order and its event in one transaction. Every third card is declined, which is known only
+    /// after both were written. Then both are rolled back.
     pub(super) async fn place(&self, number: u32) -> Result<Order> {
         let index = number as usize;
         let customer = CUSTOMERS[(index * 7 + index / 5) % CUSTOMERS.len()];

@@ -1,4 +1,4 @@
-//! What the demo tells the person in front of it.
+//! What the demo prints.
 
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 
@@ -30,10 +30,10 @@ impl<'a> Story<'a> {
         self.context.print(&format!(
             "\n{}\n
   A shop takes orders. Each order and the event about it are written in ONE database transaction:
-  both are committed, or neither is. A relay then carries what was committed to a stream.
-  So no order goes unannounced, and nothing is announced that did not happen.
+  both are committed, or neither is. A relay then delivers the committed events to a stream.
+  So every order has its event, and no event reports an order that does not exist.
 
-  Watching along: http://{}/\n
+  Watch it here: http://{}/\n
   {}",
             self.context
                 .strong("Pillarbox: the transactional outbox, in a minute"),
@@ -103,15 +103,15 @@ impl<'a> Story<'a> {
             ..
         } = verdict;
         self.context.print(&format!(
-            "\n  Committed {committed}, rolled back {rolled_back}, delivered {delivered}. What the stream's listener really saw:"
+            "\n  Committed {committed}, rolled back {rolled_back}, delivered {delivered}. The listener of the stream received:"
         ))?;
         let text = if verdict.kept() {
             self.context.good(&format!(
-                "  Every committed order's event arrived, once, in order; the {rolled_back} rolled back never showed."
+                "  The event of every committed order arrived, once and in order; none of the {rolled_back} rolled back arrived."
             ))
         } else {
             self.context.bad(&format!(
-                "  A promise was broken: {lost} lost, {duplicated} duplicated, {ghosts} seen without a commit, {out_of_order} out of order."
+                "  A promise was broken: {lost} lost, {duplicated} duplicated, {ghosts} received without a commit, {out_of_order} out of order."
             ))
         };
         self.context.print(&text)

@@ -1,4 +1,4 @@
-//! The shop's books against the listener's notes.
+//! Compares the shop's orders with the received events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ pub(super) struct Verdict {
     pub(super) delivered: usize,
     pub(super) lost: usize,
     pub(super) duplicated: usize,
-    /// Events nobody committed.
+    /// Events that were not committed.
     pub(super) ghosts: usize,
     /// Events that arrived after a later one of the same customer.
     pub(super) out_of_order: usize,

@@ -1,4 +1,4 @@
-//! The kinds of events there are.
+//! The kinds of events.
 
 use std::{
     sync::Arc,
@@ -17,14 +17,14 @@ use tokio::sync::Mutex;
 use super::{Api, problem::Problem};
 use crate::command::catalog::LAST;
 
-/// A look reads many rows: one at a time, and many who ask the same at once share its answer.
+/// Each read covers many rows: only one runs at a time, and concurrent equal requests share its answer.
 const FRESH: Duration = Duration::from_secs(5);
-/// What may be asked for here: less than a person with a terminal may ask for.
+/// The maximum here. It is lower than on the command line.
 const LAST_MAX: u32 = LAST;
 
 #[derive(Default)]
 pub(super) struct Shared {
-    /// `None`: nothing is delivered from here.
+    /// `None`: this process delivers nothing.
     delivering: Option<(Routes, Option<Arc<Checks>>)>,
     latest: Mutex<Option<(Instant, u32, Catalog)>>,
 }

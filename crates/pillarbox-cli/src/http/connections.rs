@@ -1,5 +1,5 @@
-//! So many connections at once; the next ones wait their turn. One on which nobody asks anything, or nobody takes the answer,
-//! gives its place up.
+//! Limits the number of connections; further ones wait. A connection without a request, or whose client does
+//! not read the answer, is closed.
 
 mod timely;
 
@@ -22,17 +22,17 @@ use tokio_util::sync::CancellationToken;
 use self::timely::Timely;
 
 const CONNECTIONS_MAX: usize = 512;
-/// For a request's head, and for the wait between two requests. Without it, clients that say nothing would keep everybody
-/// else out, and with them whoever asks whether this relay lives.
+/// The timeout for a request's head, and for the time between two requests. Without it, silent clients could
+/// block everybody else, including health checks of this relay.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// A client that vanished without a word is noticed after a minute and a half, also where nothing is written to it.
+/// A client that vanished is noticed after a minute and a half, even if nothing is written to it.
 const SILENT: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// Until `stop`; then requests that have begun are answered. A client that takes nothing of an answer for `write_time_max` is
-/// disconnected.
+/// Runs until `stop`; then requests that have begun are answered. A client that reads nothing of an answer
+/// for `write_time_max` is disconnected.
 pub(super) async fn serve(
     mut listener: TcpListener,
     router: Router,
@@ -53,13 +53,13 @@ pub(super) async fn serve(
             .with_time(SILENT)
             .with_interval(PROBE_EVERY)
             .with_retries(PROBES);
-        // Where the system can't, the next write tells.
+        // If the system does not support it, the next write fails instead.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
         let stream = TokioIo::new(Timely::new(stream, write_time_max));
         let connection = open.watch(http.serve_connection(stream, service));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::trace!(%error, "a connection broke off");
+                tracing::trace!(%error, "a connection broke");
             }
             drop(place);
         });
@@ -67,7 +67,7 @@ pub(super) async fn serve(
     open.shutdown().await;
 }
 
-/// The semaphore is never closed, so there always is a place in the end.
+/// The semaphore is never closed, so there is always a place eventually.
 async fn accept(
     listener: &mut TcpListener,
     places: &Arc<Semaphore>,

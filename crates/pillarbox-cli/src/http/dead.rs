@@ -1,4 +1,4 @@
-//! Dead letters: what died and why, and what to do about it.
+//! Dead letters: list, show, replay and discard.
 
 mod asked;
 
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use self::asked::{Discard, Replay, Wanted, body};
 use super::{Api, problem::Problem};
 
-/// A filter by 1,000 ids takes 39 KiB.
+/// A filter with 1,000 ids has 39 KiB.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) fn router() -> Router<Arc<Api>> {
@@ -42,7 +42,7 @@ async fn list(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, QueryRe
     let wanted = asked::query(wanted)?;
     let (filter, limit) = (wanted.filter()?, wanted.limit()?);
     let (state, before) = (wanted.state()?, wanted.before()?);
-    // One more than asked for, to know whether there is a next page.
+    // One more than requested, to know whether there is a next page.
     let mut letters = api.dead_letters.list(&filter, state, before, limit + 1).await?;
     let more = letters.len() > limit;
     letters.truncate(limit);
@@ -53,16 +53,17 @@ async fn list(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, QueryRe
 async fn groups(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, QueryRejection>) -> Answer {
     let wanted = asked::query(wanted)?;
     wanted.only_a_filter()?;
-    let groups = api.dead_letters.groups(&wanted.filter()?).await?;
+    let mut groups = api.dead_letters.groups(&wanted.filter()?).await?;
+    api.notices.add_told(&mut groups).await?;
     Ok(Json(json!({ "groups": groups })))
 }
 
-/// The payload stands in it byte for byte, so this does not pass through a [`Value`], which would round its numbers.
+/// The payload is copied byte for byte, so this does not use a [`Value`], which would round its numbers.
 #[derive(Serialize)]
 pub(crate) struct Shown {
     #[serde(flatten)]
     details: DeadDetails,
-    /// `null` when its row can't be read, or is gone.
+    /// `null` if its row can't be read or is gone.
     event: Option<Event>,
 }
 
@@ -71,11 +72,9 @@ async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Shown>, Problem> {
     let Path(id) = id.map_err(|rejection| Problem::bad(rejection.body_text()))?;
-    let id: Uuid = id.parse().map_err(|_| {
-        Problem::bad(format!(
-            "`{id}` is no id of an event: use one from /v1/dead, a UUID"
-        ))
-    })?;
+    let id: Uuid = id
+        .parse()
+        .map_err(|_| Problem::bad(format!("`{id}` is not an event id: use a UUID from /v1/dead")))?;
     let Some(details) = api.dead_letters.show(id).await? else {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,

@@ -1,4 +1,5 @@
-//! Events written over HTTP: one as JSON, many as a JSON list or as NDJSON; all of them in one transaction, or none.
+//! Events written over HTTP: one as JSON, or many as a JSON list or as NDJSON. All are written in one
+//! transaction, or none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,15 +15,15 @@ use serde_json::{Value, json};
 
 use super::{Api, problem::Problem};
 
-/// Large bodies in memory at once, and writers at the database; others wait.
+/// Upper bound for large bodies in memory and for concurrent writers at the database; others wait.
 pub(super) const WRITERS_MAX: usize = 8;
-/// Smaller bodies are read without waiting: whoever sends slowly keeps no writer of an event or two from writing.
+/// Smaller bodies are read without waiting, so a slow sender does not block writers of one or two events.
 const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What an event may have beside its payload.
+/// The room for an event's fields besides its payload.
 const EVENT_OVERHEAD_BYTES_MAX: usize = 64 * 1024;
 const EVENTS_MAX: usize = 10_000;
-/// Whoever sends more slowly gives his place to another.
+/// A slower sender gives up its place to another.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
 pub(super) async fn write(
@@ -100,12 +101,12 @@ async fn whole(body: Body, length: Option<usize>, bytes_max: usize) -> Result<By
             .is_some_and(|cause| cause.to_string().contains("length limit"))
         {
             true => too_large(),
-            false => Problem::bad("the body broke off"),
+            false => Problem::bad("the body ended too early"),
         }
     })
 }
 
-/// How the events are written down.
+/// The formats of events.
 #[derive(Clone, Copy)]
 enum Form {
     Json,
@@ -113,7 +114,7 @@ enum Form {
 }
 
 impl Form {
-    /// A form on a page elsewhere can't send either.
+    /// A form on a page of another site can send neither of these.
     fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let kind = headers
             .get(header::CONTENT_TYPE)
@@ -127,7 +128,7 @@ impl Form {
             "application/x-ndjson" | "application/ndjson" => Ok(Self::Ndjson),
             _ => Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "send an event or a list of them as application/json, or one a line as application/x-ndjson",
+                "send an event or a list of events as application/json, or one event per line as application/x-ndjson",
             )),
         }
     }
@@ -135,10 +136,10 @@ impl Form {
     fn read(self, body: &[u8]) -> Result<Vec<Event>, Problem> {
         let events = match self {
             Self::Json if body.trim_ascii_start().starts_with(b"[") => serde_json::from_slice(body)
-                .map_err(|e| Problem::bad(format!("the body is no list of events: {e}")))?,
+                .map_err(|e| Problem::bad(format!("the body is not a list of events: {e}")))?,
             Self::Json => {
                 let event = serde_json::from_slice(body);
-                vec![event.map_err(|e| Problem::bad(format!("the body is no event: {e}")))?]
+                vec![event.map_err(|e| Problem::bad(format!("the body is not an event: {e}")))?]
             }
             Self::Ndjson => lines(body)?,
         };
@@ -147,7 +148,7 @@ impl Form {
             1..=EVENTS_MAX => Ok(events),
             many => Err(Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("there are {many} events; {EVENTS_MAX} is the most: send them in parts"),
+                format!("there are {many} events; the maximum is {EVENTS_MAX}: send them in parts"),
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! For whoever watches over the process.
+//! Health checks for supervisors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,19 +13,20 @@ pub(super) async fn live() -> &'static str {
     "alive\n"
 }
 
-/// A relay's loop goes round every second. One that has not for this long stands still.
+/// A relay's loop runs every second. After this time without a run it is stuck.
 const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
 
-/// What the relay waits for in vain, as it says, or because it says nothing at all.
+/// The relay's reported stall, or that its loop is stuck.
 fn stalled(progress: &Progress) -> Option<String> {
     let silent = progress.silent_for();
     let silent = (silent > LOOP_SILENT_MAX)
-        .then(|| format!("the relay's loop stands still for {} s", silent.as_secs()));
+        .then(|| format!("the relay's loop has been stuck for {} s", silent.as_secs()));
     let stalled = progress.report().stalled;
     stalled.map(|stalled| stalled.why).or(silent)
 }
 
-/// The relay works on its database. A sink that is away does not count: another relay would not reach it either.
+/// The relay works on its database. A sink that is away does not count: another relay could not reach it
+/// either.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> impl IntoResponse {
     match api.relay.get().map(|(_, progress)| progress.report().store_down) {
         None => (
@@ -40,7 +41,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> impl IntoResponse {
     }
 }
 
-/// Everything the relay needs, one by one.
+/// Every dependency of the relay, one by one.
 pub(super) async fn health(State(api): State<Arc<Api>>) -> impl IntoResponse {
     let Some((_, progress)) = api.relay.get() else {
         let waiting = json!({ "healthy": false, "relay": "waiting", "database": "unknown", "sinks": {} });

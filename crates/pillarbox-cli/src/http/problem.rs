@@ -1,4 +1,4 @@
-//! What went wrong with a request, as JSON that says what to do.
+//! An error of a request, as JSON that says what to do.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use pillarbox_relay::{
 };
 use serde_json::{Value, json};
 
-/// A database that is away may be back then.
+/// A database that is away may be back by then.
 const AWAY: Duration = Duration::from_secs(5);
 
 pub(super) struct Problem {
     status: StatusCode,
     text: String,
-    /// What a program may want to know beside the text.
+    /// Details for programs, besides the text.
     more: serde_json::Map<String, Value>,
     retry_after: Option<Duration>,
 }
@@ -83,7 +83,7 @@ impl IntoResponse for Problem {
         }
         match self.retry_after {
             None => (self.status, Json(body)).into_response(),
-            // Whole seconds are all it can say.
+            // The header allows only whole seconds.
             Some(wait) => {
                 let seconds = wait.as_millis().div_ceil(1_000).max(1).to_string();
                 (self.status, [(header::RETRY_AFTER, seconds)], Json(body)).into_response()

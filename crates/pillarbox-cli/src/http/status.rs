@@ -1,4 +1,4 @@
-//! How the outbox and this relay stand.
+//! The state of the outbox and of this relay.
 
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use super::Api;
 
-/// Counting a large backlog costs the database something: many who ask at once share one answer.
+/// Counting a large backlog is work for the database, so concurrent requests share one answer.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What was delivered, as NDJSON, while it happens.
+//! A live stream of delivered events, as NDJSON.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{Api, STREAM_CLIENTS_MAX};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
-    /// A position; without one the stream begins with what comes next.
+    /// A position. Without one, the stream starts with the next event.
     from: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn handler(
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     let Ok(place) = api.stream_clients.clone().try_acquire_owned() else {
-        let text = format!("{STREAM_CLIENTS_MAX} clients follow already; try again later.\n");
+        let text = format!("{STREAM_CLIENTS_MAX} clients already follow the stream; try again later.\n");
         return (
             StatusCode::SERVICE_UNAVAILABLE,
             [(header::RETRY_AFTER, "5")],
@@ -45,7 +45,7 @@ pub(super) async fn handler(
     let following = (hub.subscribe(wanted.from), api.closing.clone(), place);
     let lines = stream::unfold(following, |(mut subscription, closing, place)| async move {
         let (_, line) = tokio::select! {
-            // What was delivered before the end is still handed out.
+            // Events delivered before the end are still sent.
             biased;
             next = subscription.next() => next?,
             () = closing.cancelled() => return None,

@@ -1,7 +1,8 @@
-//! Overlapping faults on real servers: several relays of the real binary, many producers, and everything that can fail fails at
-//! random, often several things at once. When the time is up all faults end; the ledger judges at the receiver.
+//! Overlapping faults on real servers: several relays of the real binary, many producers, and random faults
+//! of everything that can fail, often several at once. When the time is over, all faults end, and the ledger
+//! checks what was received.
 //!
-//! One campaign for each pair of a database and a broker.
+//! There is one campaign for each pair of a database and a broker.
 
 mod broker;
 mod clock;
@@ -15,6 +16,7 @@ use pillarbox_testkit::{
     ledger::Ledger,
     storm::{LIVENESS_BOUND, Storm, Summary, Toll},
     torture::Campaign,
+    wait,
 };
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -26,15 +28,16 @@ use self::{
     relays::Relays,
 };
 
-/// Everything that has no bound of its own.
+/// The limit for everything that has no bound of its own.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long to wait beyond the bound, so that a failure says "late" or "never".
+/// How long to wait beyond the bound, so that a failure can say whether events were late or never arrived.
 const LATE_MAX: Duration = Duration::from_secs(30);
-/// How long things fail without a quiet time: a relay that is stuck must not be saved by the next fault.
+/// How long faults run before a quiet time. Without quiet times, the next fault could free a relay that is
+/// stuck.
 const ROUND: Duration = Duration::from_secs(20);
-/// Relays at work side by side.
+/// Relays that run side by side.
 const RELAYS: usize = 3;
-/// The route's topic; in Kafka also the topic.
+/// The topic of the route. In Kafka it is also the topic.
 const TOPIC: &str = "orders.placed";
 
 /// Everything fails at once between PostgreSQL and JetStream.
@@ -124,7 +127,7 @@ struct Stage<'a, D, B> {
 }
 
 impl<D: Database, B: Broker> Stage<'_, D, B> {
-    /// A storm, and the quiet time after it.
+    /// Runs a storm and the quiet time after it.
     async fn round(&self, time: Duration, summary: &mut Summary) {
         let seed = self.campaign.own_seed().wrapping_add(summary.rounds);
         let mut storm = Storm::new(seed);
@@ -137,7 +140,7 @@ impl<D: Database, B: Broker> Stage<'_, D, B> {
         let producing = self.database.produce(&self.ledger, seed, storm.over());
         let toll = storm.rage(time).await;
         let ended = tokio::time::timeout(PATIENCE, producing.join_all()).await;
-        assert!(ended.is_ok(), "the producers don't end");
+        assert!(ended.is_ok(), "the producers did not end");
         let undecided = self.ledger.undecided();
         self.ledger.decide(&self.database.which_exist(&undecided).await);
         summary.add(&toll);
@@ -145,8 +148,8 @@ impl<D: Database, B: Broker> Stage<'_, D, B> {
         summary.stalled(stall, self.campaign);
     }
 
-    /// Waits until everything committed was received, or until it is clear that it is too late. How long it took since the last
-    /// fault.
+    /// Waits until every committed event was received, or until it is clearly too late. Returns the time
+    /// since the last fault.
     async fn everything_arrives(&self, toll: &Toll) -> Duration {
         let grace = if self.campaign.is_short() {
             PATIENCE
@@ -166,13 +169,13 @@ impl<D: Database, B: Broker> Stage<'_, D, B> {
     }
 
     async fn judge(&self, summary: &mut Summary) {
-        // What the broker holds, the relay has still to note in the database.
+        // The broker has the events; the relays may still have to settle them.
         let deadline = Instant::now() + LATE_MAX;
         while self.database.unsettled().await > 0 && Instant::now() < deadline {
             self.relays.revive().await;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // A copy may have been under way when the last event arrived.
+        // A copy may have been on its way when the last event arrived.
         self.broker.receive(&self.ledger).await;
         summary.verdict(&self.ledger.verdict(), self.database.unsettled().await);
         summary.copies(self.broker.copies(&self.ledger).await, B::DROPS_COPIES);
@@ -181,19 +184,16 @@ impl<D: Database, B: Broker> Stage<'_, D, B> {
     }
 }
 
-/// Asks again: the server may be away, and a pooled connection may be one that a fault broke.
+/// Retries: the server may be away, or a fault may have broken the pooled connection.
 async fn until_answered<T, E: std::fmt::Display>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match ask().await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(Instant::now() < deadline, "the server does not answer: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until_ok_within(PATIENCE, async || {
+        let answer = ask().await;
+        answer.map_err(|error| format!("the server does not answer: {error}"))
+    })
+    .await
 }
 
-/// The ids that are in both.
+/// The ids that are in both lists.
 fn intersection(ids: &[uuid::Uuid], found: impl IntoIterator<Item = uuid::Uuid>) -> HashSet<uuid::Uuid> {
     let asked: HashSet<_> = ids.iter().copied().collect();
     found.into_iter().filter(|id| asked.contains(id)).collect()

@@ -1,6 +1,7 @@
-//! The commands of the real binary, as a person or a script uses them.
+//! The commands of the real binary, as a person or a script runs them.
 
 mod accounts;
+#[cfg(feature = "bench")]
 mod bench;
 mod catalog;
 mod check;
@@ -24,7 +25,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pillarbox_testkit::servers;
+use pillarbox_testkit::{
+    servers,
+    wait::{self, until_blocking, until_ok_blocking},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -52,9 +56,17 @@ fn run_with_input(folder: &Path, args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The command may refuse the input before it has read it all.
+    // The command may refuse the input before it has read all of it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
+}
+
+/// Waits until `status` shows no event in this state.
+fn until_none(folder: &Path, state: &str) {
+    wait::until_ok_blocking(|| {
+        let status = json(&run(folder, &["status", "--json"]));
+        if status[state] == 0 { Ok(()) } else { Err(status) }
+    });
 }
 
 fn code(output: &Output) -> i32 {
@@ -91,7 +103,7 @@ fn signal(child: &Child, name: &str) {
     servers::signal(name, &[child.id()]).unwrap();
 }
 
-/// A relay whose stderr is read as it comes.
+/// A relay whose stderr is read while it runs.
 struct Running {
     child: Child,
     lines: std::sync::mpsc::Receiver<String>,

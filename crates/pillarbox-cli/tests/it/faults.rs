@@ -1,5 +1,6 @@
-//! What would break the promises, and must not: the real binary on real servers, killed, paused, cut off and fed with
-//! what can't be delivered. At the end of each the ledger compares what was committed with what is in the stream.
+//! Faults that must not break the promises: the real binary runs on real servers and is killed, paused, cut
+//! off and fed with events that can't be delivered. At the end of each test, the ledger compares what was
+//! committed with what is in the stream.
 
 mod after_death;
 mod assumptions;

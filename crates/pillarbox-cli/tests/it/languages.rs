@@ -1,5 +1,5 @@
-//! The examples in other languages, run for real: each tells its story, compares what was committed with what arrived, and
-//! says by its exit code what it found. What they wrote is looked at here once more.
+//! Runs the examples in other languages. Each one compares what was committed with what arrived, and reports
+//! the result by its exit code. These tests also check what the examples wrote.
 
 mod python;
 mod typescript;
@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use pillarbox_testkit::servers;
+use pillarbox_testkit::{
+    servers,
+    wait::{until, until_ok_within},
+};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -26,7 +29,7 @@ fn example(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// Runs a program to its end beside a database.
+/// Runs a program to its end with this database.
 async fn run(command: &mut Command, database: &str) -> Output {
     let ended = command
         .env("PILLARBOX_OUTBOX__DATABASE__URL", database)
@@ -37,7 +40,7 @@ async fn run(command: &mut Command, database: &str) -> Output {
     tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap()
 }
 
-/// What a story told, which must have ended well.
+/// What an example printed. It must have succeeded.
 fn told(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -45,7 +48,8 @@ fn told(output: &Output) -> String {
     said
 }
 
-/// Starts a story that goes on, and kills it when all of it runs: what it started must end too.
+/// Starts an example that runs for ever and kills it when everything in it runs. The processes it started
+/// must end too.
 async fn nothing_outlives(story: &mut Command, database: &str) {
     let mut story = story
         .env("PILLARBOX_OUTBOX__DATABASE__URL", database)
@@ -62,19 +66,20 @@ async fn nothing_outlives(story: &mut Command, database: &str) {
                 return;
             }
         }
-        panic!("the story ended");
+        panic!("the example ended");
     };
     tokio::time::timeout(PATIENCE, runs).await.unwrap();
     let others = "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'test'";
     let database = format!("{database}?application_name=test");
-    assert!(number(&database, others).await >= 2, "the service and the relay");
+    assert!(
+        number(&database, others).await >= 2,
+        "the service and the relay must be connected"
+    );
     story.kill().await.unwrap();
-    let ended = async {
-        while number(&database, others).await > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    until("the service and the relay end", async || {
+        number(&database, others).await == 0
+    })
+    .await;
 }
 
 async fn number(database: &str, sql: &str) -> i64 {
@@ -90,7 +95,7 @@ async fn migrate(database: &str) {
     told(&run(migrate.arg("migrate"), database).await);
 }
 
-/// A service that answers at this address, with no relay beside it.
+/// A service that answers at this address. No relay runs beside it.
 struct Service<'a> {
     database: &'a str,
     address: String,
@@ -98,7 +103,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    /// Waits until it listens.
+    /// Starts the service and waits until it listens.
     async fn start(command: &mut Command, database: &'a str, port: u16) -> Self {
         let child = command
             .env("PILLARBOX_OUTBOX__DATABASE__URL", database)
@@ -108,12 +113,7 @@ impl<'a> Service<'a> {
             .spawn()
             .unwrap();
         let address = format!("127.0.0.1:{port}");
-        let listens = async {
-            while TcpStream::connect(&address).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, listens).await.unwrap();
+        until_ok_within(PATIENCE, async || TcpStream::connect(&address).await).await;
         Self {
             database,
             address,
@@ -121,7 +121,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// As a supervisor would: it may clear up.
+    /// Sends SIGTERM, as a supervisor would, so that the service can clean up.
     async fn end(mut self) {
         servers::signal("TERM", &[self.process.id().unwrap()]).unwrap();
         tokio::time::timeout(PATIENCE, self.process.wait())
@@ -130,7 +130,7 @@ impl<'a> Service<'a> {
             .unwrap();
     }
 
-    /// The status, and the whole answer.
+    /// Returns the status and the whole answer.
     async fn post(&self, path: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let length = body.len();
@@ -144,7 +144,8 @@ impl<'a> Service<'a> {
         (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
     }
 
-    /// Sends requests while the relay does not move, until one is refused; and goes on when the relay does. How many were taken.
+    /// Pauses the relay and sends requests until one is refused. Then the relay continues, and requests are
+    /// accepted again. Returns how many were accepted in total.
     async fn feels_the_pressure(&self, path: &str, headers: &str, body: &str) -> i64 {
         let relay = Relay::start(self.database).await;
         servers::signal("STOP", &[relay.process.id().unwrap()]).unwrap();
@@ -156,9 +157,9 @@ impl<'a> Service<'a> {
             }
             assert_eq!(status, 201, "{answer}");
             taken += 1;
-            assert!(taken <= HARD, "more wait than may");
+            assert!(taken <= HARD, "more events are pending than the limit allows");
         };
-        // PostgreSQL can't tell a seq that was never taken from the first.
+        // PostgreSQL can't distinguish a sequence that was never used from one at its first value.
         assert!(taken >= HARD - 1, "{taken}: {refused}");
         let seconds = refused
             .lines()
@@ -169,36 +170,32 @@ impl<'a> Service<'a> {
         assert_eq!(number(self.database, written).await, taken, "{refused}");
 
         servers::signal("CONT", &[relay.process.id().unwrap()]).unwrap();
-        let delivered = async {
-            while number(self.database, written).await > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            // The relay's next figures say so.
-            loop {
-                let (status, answer) = self.post(path, headers, body).await;
-                if status == 201 {
-                    return;
-                }
-                assert_eq!(status, 429, "{answer}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, delivered).await.unwrap();
+        until("all are delivered", async || {
+            number(self.database, written).await == 0
+        })
+        .await;
+        // The relay's next figures end the refusal.
+        until("one more event is accepted", async || {
+            let (status, answer) = self.post(path, headers, body).await;
+            assert!(matches!(status, 201 | 429), "{answer}");
+            status == 201
+        })
+        .await;
         taken + 1
     }
 }
 
-/// So many events may wait.
+/// The hard limit: how many events may be pending.
 const HARD: i64 = 5;
 
-/// A relay that limits what may wait, and delivers to nobody.
+/// A relay with a backpressure limit and a sink that keeps nothing.
 struct Relay {
     process: tokio::process::Child,
     _folder: tempfile::TempDir,
 }
 
 impl Relay {
-    /// Waits until producers can see its figures.
+    /// Starts the relay and waits until producers can see its figures.
     async fn start(database: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = format!(
@@ -216,13 +213,8 @@ impl Relay {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let figures = async {
-            let sql = "select count(*) from outbox_events_pressure where isfinite(measured_at)";
-            while number(database, sql).await == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, figures).await.unwrap();
+        let figures = "select count(*) from outbox_events_pressure where isfinite(measured_at)";
+        until("there are figures", async || number(database, figures).await > 0).await;
         Self {
             process,
             _folder: folder,

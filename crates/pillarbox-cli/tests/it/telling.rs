@@ -1,4 +1,5 @@
-//! Who hears of dead letters, and what is sent again without anybody asking: the real binary on PostgreSQL and SQLite.
+//! Notices about dead letters, and dead letters that are sent again on a schedule: the real binary on
+//! PostgreSQL and SQLite.
 
 mod harness;
 mod notices;

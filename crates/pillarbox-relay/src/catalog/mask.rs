@@ -1,20 +1,20 @@
-//! What a payload looks like, without saying what it says: its structure and the names in it, and none of its values. A key
-//! that is no name (an address, a number, a token: `{"ada@example.com": 5}`) is a value too.
+//! The structure of a payload: its names, but none of its values. A key that is not a name (an address, a number, a
+//! token: `{"ada@example.com": 5}`) counts as a value.
 
 use serde_json::{Map, Value, json};
 
 const DEPTH_MAX: usize = 8;
-/// Of a list; the others mostly look the same.
+/// How many items of a list are shown. The others are usually similar.
 const ITEMS_MAX: usize = 2;
 const KEYS_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 40;
 const DIGITS_MAX: usize = 4;
-/// Stands for keys that are values.
+/// Replaces keys that are values.
 const KEY: &str = "<key>";
-/// Stands for what was left out.
+/// Replaces what was left out.
 const MORE: &str = "…";
 
-/// `None` for what is not JSON.
+/// `None` if the payload is not JSON.
 pub fn masked(payload: &[u8]) -> Option<Value> {
     serde_json::from_slice(payload)
         .ok()
@@ -53,7 +53,7 @@ fn mask(value: Value, depth: usize) -> Value {
     }
 }
 
-/// Whether a programmer would call a field so: a word or several, with one short number at most.
+/// Whether it looks like the name of a field: one or more words, with at most one short number.
 fn is_name(key: &str) -> bool {
     let first = |c: char| c.is_alphabetic() || "_$@".contains(c);
     let inner = |c: char| c.is_alphanumeric() || "_$-.:".contains(c);

@@ -1,5 +1,5 @@
-//! Schemas from a folder: `OrderPlaced/2.json` or `OrderPlaced.v2.json` is version 2 of `OrderPlaced`, and
-//! `OrderPlaced.json` stands for the versions without a file of their own.
+//! Schemas from a folder. `OrderPlaced/2.json` or `OrderPlaced.v2.json` is version 2 of `OrderPlaced`.
+//! `OrderPlaced.json` is for all versions without their own file.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,10 +16,10 @@ use super::schema::Schema;
 
 const FILES_MAX: usize = 10_000;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// In all: a set is compiled beside the one in force.
+/// For all files together, because a new set is compiled while the current one is still in use.
 const FOLDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Why a folder's schemas can't be used.
+/// Why the schemas of a folder can't be used.
 #[derive(Debug, Error)]
 pub enum FolderError {
     #[error("the schema folder {} can't be read: {source}", path.display())]
@@ -30,10 +30,10 @@ pub enum FolderError {
     TooLarge { path: PathBuf, problem: String },
 }
 
-/// A folder and what was last read of it without an error.
+/// A folder, and the schemas of the last read without an error.
 pub struct Folder {
     path: PathBuf,
-    /// What was there when it was opened.
+    /// The files when the folder was opened.
     opened: Listing,
     set: RwLock<Arc<Set>>,
 }
@@ -51,7 +51,7 @@ struct Versions {
     by_version: HashMap<i32, Schema>,
 }
 
-/// What changes when a file does.
+/// The files with their times and sizes, to detect changes.
 type Listing = BTreeMap<PathBuf, (SystemTime, u64)>;
 
 impl Folder {
@@ -68,7 +68,7 @@ impl Folder {
         self.set.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the folder again whenever it has changed. What can't be read is told once, and the last good set goes on.
+    /// Reads the folder again whenever it has changed. An error is logged once, and the last good schemas stay in use.
     pub(super) async fn keep_fresh(&self, every: Duration) {
         let mut known = Ok(self.opened.clone());
         loop {
@@ -85,7 +85,7 @@ impl Folder {
                     if known != seen {
                         tracing::error!(
                             why = error.to_string(),
-                            "the schema folder has changed and can't be used: going on with the schemas as they were"
+                            "the schema folder has changed and can't be used: keeping the previous schemas"
                         );
                     }
                     known = seen;
@@ -97,7 +97,7 @@ impl Folder {
     }
 }
 
-/// What was last seen: a listing, or the error in its place.
+/// The last listing, or the error instead of it.
 type Seen = Result<Listing, String>;
 type Changed = Result<Option<(Listing, Set)>, (Option<Listing>, FolderError)>;
 
@@ -119,7 +119,7 @@ impl Set {
     }
 }
 
-/// The JSON files of the folder and of the folders in it. What begins with a dot is passed over.
+/// The JSON files of the folder and of the folders in it. Names that begin with a dot are ignored.
 fn list(folder: &Path) -> Result<Listing, FolderError> {
     let mut listing = Listing::new();
     let mut bytes = 0;
@@ -136,7 +136,7 @@ fn list(folder: &Path) -> Result<Listing, FolderError> {
             if is_folder {
                 return Err(FolderError::Broken {
                     path,
-                    problem: "it is a folder in a folder: schemas lie at most one folder deep".into(),
+                    problem: "it is a folder in a folder: schemas must be at most one folder deep".into(),
                 });
             }
             if path.extension().is_none_or(|extension| extension != "json") {
@@ -179,7 +179,7 @@ fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>, FolderError> {
                 problem: format!("it has more than {FILES_MAX} entries"),
             });
         }
-        // A link counts as what it leads to.
+        // A link counts as its target.
         let path = entry.path();
         let is_folder = path.is_dir();
         found.push((path, is_folder));
@@ -204,7 +204,7 @@ fn read(folder: &Path, listing: &Listing) -> Result<Set, FolderError> {
         })?;
         files.push((path, value));
     }
-    // A reference goes by the file's place, or by the `$id` it gives itself.
+    // A reference can use the file's path or the file's own `$id`.
     let mut addresses: HashMap<String, Value> = HashMap::new();
     for (path, value) in &files {
         addresses.insert(address(folder, path), value.clone());
@@ -231,7 +231,7 @@ impl Set {
     fn add(&mut self, name: &str, schema: Schema) -> Result<(), String> {
         let (event_type, version) = match stands_for(name) {
             Some(found) => found,
-            // Only there to be referred to.
+            // A file that is only a target of references.
             None => return Ok(()),
         };
         let versions = self.types.entry(event_type.to_owned()).or_default();
@@ -241,13 +241,13 @@ impl Set {
         };
         self.schemas += 1;
         match before {
-            Some(before) => Err(format!("{} stands for the same version", before.name)),
+            Some(before) => Err(format!("{} is for the same version", before.name)),
             None => Ok(()),
         }
     }
 }
 
-/// The event type and version that a file stands for, by its name.
+/// The event type and version of a file, by its name.
 fn stands_for(name: &str) -> Option<(&str, Option<i32>)> {
     let stem = name.strip_suffix(".json")?;
     if let Some((event_type, version)) = stem.split_once('/') {
@@ -270,7 +270,7 @@ fn inside(folder: &Path, path: &Path) -> String {
         .into_owned()
 }
 
-/// A file's address for references: its place below the folder.
+/// A file's address for references: its path below the folder.
 fn address(folder: &Path, path: &Path) -> String {
     let base = "schemas://folder/";
     match Url::parse(base).and_then(|base| base.join(&inside(folder, path))) {

@@ -1,8 +1,9 @@
-//! A map that remembers what was asked for lately, and no more than it may.
+//! A map of limited size that keeps the entries used most recently.
 
 use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
-/// Two generations: when the younger is full the older is forgotten. What is asked for moves into the younger.
+/// There are two generations. When the young one is full, the old one is dropped. Entries that are read move into the
+/// young one.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     young: HashMap<K, V>,

@@ -1,7 +1,8 @@
-//! Schemas from a registry that speaks Confluent's HTTP API: `GET /subjects/{subject}/versions/{version}`.
+//! Schemas from a registry with Confluent's HTTP API: `GET /subjects/{subject}/versions/{version}`.
 //!
-//! A version of a subject never changes, so it is asked for once. While the registry is away it is asked now and then, not
-//! for each event, and beside the events' way: those that need nothing of it must not wait for its answer.
+//! A version of a subject never changes, so it is requested only once. While the registry is away, it is asked now and
+//! then instead of once for each event. This happens in the background, because events that do not need the registry
+//! must not wait for it.
 
 mod address;
 mod answer;
@@ -29,15 +30,16 @@ use crate::{
     http_client::{self, HttpClientError},
 };
 
-/// Schemas that are kept.
+/// How many schemas are kept.
 const SCHEMAS_MAX: usize = 2_000;
-/// How long "there is none" and "that one is of no use" hold; longer while the registry is away.
+/// How long the answers "there is none" and "it can't be used" are valid. They stay valid longer while the registry is
+/// away.
 const NOT_FOUND_HOLDS: Duration = Duration::from_secs(30);
-/// A registry that is away is given so many times its timeout to answer: nobody waits for it.
+/// While the registry is away, a request may take this many times the timeout, because nothing waits for it.
 const PATIENCE: u32 = 5;
-/// Requests at once.
+/// Requests at the same time.
 const ASKED_AT_ONCE: usize = 8;
-/// A request's own timeout should come first: it says that the registry is away.
+/// So that the timeout of a request ends first. It records that the registry is away.
 const GRACE: Duration = Duration::from_millis(250);
 #[derive(Debug, Error)]
 pub enum RegistryError {
@@ -50,7 +52,7 @@ pub enum RegistryError {
 /// What to do with events whose schema is not known while the registry is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenAway {
-    /// They wait, and their keys with them.
+    /// They wait, and their keys wait with them.
     #[default]
     Wait,
     Pass,
@@ -59,12 +61,12 @@ pub enum WhenAway {
 
 #[derive(Clone)]
 pub struct RegistryOptions {
-    /// `http://user:password@host:port/prefix`; a secret.
+    /// `http://user:password@host:port/prefix`. It is a secret.
     pub url: String,
-    /// With `{event_type}`, `{topic}` and `{aggregate_type}` in it.
+    /// May contain `{event_type}`, `{topic}` and `{aggregate_type}`.
     pub subject: String,
     pub when_away: WhenAway,
-    /// Events wait so long for an answer; then the registry is away.
+    /// How long events wait for an answer. After that, the registry counts as away.
     pub timeout: Duration,
 }
 
@@ -98,7 +100,7 @@ pub(super) struct Registry {
     subject: String,
     when_away: WhenAway,
     known: Mutex<Recent<Key, Known>>,
-    /// One look asks at a time; who waits finds the answer in `known`.
+    /// Only one task asks at a time. The others find its answers in `known`.
     asking: tokio::sync::Mutex<()>,
     away: Mutex<Option<Away>>,
 }
@@ -114,7 +116,7 @@ enum Known {
 #[derive(Default)]
 pub(super) struct RegistryView {
     known: HashMap<Key, Known>,
-    /// Why it says nothing about these.
+    /// Why there is no answer for these.
     away: HashMap<Key, String>,
 }
 
@@ -151,7 +153,7 @@ impl Registry {
             .replace("{aggregate_type}", &event.aggregate_type)
     }
 
-    /// The schemas of these events: those that are known, and the others as far as the registry tells them now.
+    /// The schemas of these events: the known ones, and those that the registry returns in time.
     pub(super) async fn view(self: &Arc<Self>, events: &[(Seq, &Event)]) -> RegistryView {
         let mut view = RegistryView::default();
         let mut unknown = Vec::new();
@@ -172,7 +174,7 @@ impl Registry {
                 Some(why) => unknown.iter().map(|key| (key.clone(), why.clone())).collect(),
                 None => self.learn_in_time(unknown.clone()).await,
             };
-            // While nobody can say better, an old answer holds on.
+            // An expired answer stays valid if there is no newer one.
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             for key in unknown {
                 if let Some(found) = known.get(&key).cloned() {
@@ -192,7 +194,7 @@ impl Registry {
         }
     }
 
-    /// Many slow answers must not add up: what is not there in time is there for a later look.
+    /// The waits for many slow answers must not add up. Answers that come too late are used by a later check.
     async fn learn_in_time(self: &Arc<Self>, keys: Vec<Key>) -> HashMap<Key, String> {
         let registry = self.clone();
         let learning = tokio::spawn(async move {
@@ -207,7 +209,7 @@ impl Registry {
         }
     }
 
-    /// Asks for one, unless somebody else has. `Some`: why there is no answer.
+    /// Asks for one schema, unless another task has done so. Returns the reason if there is no answer.
     async fn learn(self: &Arc<Self>, key: Key) -> Option<(Key, String)> {
         if self.recall(&key).is_some() {
             return None;
@@ -221,7 +223,7 @@ impl Registry {
                 return None;
             }
             Ok(Err(why)) => self.is_away(&key, &why),
-            Err(_) => self.is_away(&key, "it gives no answer in time"),
+            Err(_) => self.is_away(&key, "it did not answer in time"),
         };
         Some((key, why))
     }
@@ -241,7 +243,7 @@ impl Registry {
                 path.pop_if_empty()
                     .extend(["subjects", subject, "versions", &version.to_string()]);
             }
-            Err(()) => return Err("its address can have no path".into()),
+            Err(()) => return Err("its address can't have a path".into()),
         }
         let mut request = self.client.get(url).header(
             "accept",

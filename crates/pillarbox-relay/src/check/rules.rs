@@ -1,7 +1,7 @@
-//! Rules in CEL, the Common Expression Language, for what a schema can't say.
+//! Rules in CEL, the Common Expression Language, for what a schema can't express.
 //!
-//! A rule is an expression over `payload`, `headers` and the event's fields; the check is passed when it gives `true`.
-//! CEL always ends, and how long a rule may run is limited beyond that: see `limit`.
+//! A rule is an expression over `payload`, `headers` and the event's fields. An event passes if the result is `true`.
+//! CEL always terminates, and in addition the time of a rule is limited: see `limit`.
 
 mod compile;
 mod limit;
@@ -21,10 +21,10 @@ const RULE_CHARS_MAX: usize = 4_000;
 #[derive(Debug, Clone)]
 pub struct RuleOptions {
     pub name: String,
-    /// The event types it is for; `*` stands for any text.
+    /// The event types to which it applies. `*` matches any text.
     pub event_type: String,
     pub rule: String,
-    /// What people read when it fails, in place of the rule itself.
+    /// The error text if the rule fails, instead of the rule itself.
     pub message: Option<String>,
     pub on_failure: OnFailure,
 }
@@ -38,7 +38,7 @@ pub struct RuleError {
 
 /// A compiled rule.
 pub struct Rule {
-    /// As failures name it.
+    /// Its name in failures.
     check: String,
     event_type: String,
     expression: IdedExpr,
@@ -78,14 +78,14 @@ impl Rule {
         matches_pattern(&self.event_type, event_type)
     }
 
-    /// `None` when it holds.
+    /// `None` if the event passes.
     pub fn check(&self, subject: &Subject<'_>) -> Option<Failure> {
         match self.evaluate(subject) {
             Ok(Some(true)) => None,
             Ok(Some(false)) => Some(self.failed(&self.reads, self.message.clone())),
             Ok(None) => Some(self.failed(
                 &self.reads,
-                format!("{} (the rule gives neither true nor false)", self.message),
+                format!("{} (the result is neither true nor false)", self.message),
             )),
             Err(why) => Some(self.failed(&self.reads, format!("{} ({why})", self.message))),
         }
@@ -111,18 +111,18 @@ impl Rule {
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.explain(&error)),
-            Err(_) => Err("its evaluation broke off".into()),
+            Err(_) => Err("its evaluation crashed".into()),
         }
     }
 
-    /// What went wrong, without any value of the event: the errors' own texts show them.
+    /// Explains an error without values of the event. The errors' own texts would show values.
     fn explain(&self, error: &ExecutionError) -> String {
         match error {
-            // A name that stands in the rule is no secret; one that was computed may be.
+            // A name that is part of the rule is no secret. A computed one may be.
             ExecutionError::NoSuchKey(name) if self.source.contains(name.as_str()) => {
                 format!("there is no `{name}`")
             }
-            ExecutionError::NoSuchKey(_) => "a key is not there".into(),
+            ExecutionError::NoSuchKey(_) => "a key is missing".into(),
             ExecutionError::UndeclaredReference(name) => format!("there is no `{name}`"),
             ExecutionError::NoSuchOverload(overload) => format!(
                 "`{}` can't be used on {}",
@@ -136,7 +136,7 @@ impl Rule {
             ExecutionError::FunctionError { function, .. } if function == limit::STEP => {
                 "it takes too long".into()
             }
-            ExecutionError::FunctionError { function, .. } => format!("`{function}` fails"),
+            ExecutionError::FunctionError { function, .. } => format!("`{function}` failed"),
             ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
                 "division by zero".into()
             }
@@ -147,7 +147,7 @@ impl Rule {
     }
 }
 
-/// `*` stands for any text, also none.
+/// `*` matches any text, including none.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

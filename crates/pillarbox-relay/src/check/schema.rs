@@ -1,4 +1,4 @@
-//! One JSON Schema, compiled, and what it says of a payload.
+//! One compiled JSON Schema, and its check of a payload.
 
 use std::{
     collections::HashMap,
@@ -9,31 +9,31 @@ use std::{
 use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
-/// Problems of one payload that are told.
+/// At most this many problems of a payload are reported.
 const PROBLEMS_MAX: usize = 5;
 const PROBLEM_CHARS_MAX: usize = 300;
-/// What a pattern may take when compiled.
+/// The largest size of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// A compiled schema.
 pub struct Schema {
-    /// What people know it by.
+    /// The name for people.
     pub name: String,
     validator: Validator,
 }
 
-/// A part of a payload that is not as the schema wants it.
+/// A part of a payload that does not match the schema.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// A JSON pointer; `/` for the whole.
+    /// A JSON pointer. `/` means the whole payload.
     pub path: String,
-    /// Without the payload's values.
+    /// Contains no values of the payload.
     pub text: String,
 }
 
 impl Schema {
-    /// Compiles it. References reach what is in `others`, by its address, and nothing else: nothing is fetched.
-    /// Patterns are matched in linear time, so they can't look around or back.
+    /// Compiles a schema. References can only use the schemas in `others`, by their addresses; nothing is fetched.
+    /// Patterns are matched in linear time, so they can't use look-around or back references.
     pub fn compile(
         name: &str,
         schema: &Value,
@@ -47,7 +47,7 @@ impl Schema {
                 .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
                 .build(schema)
         };
-        // A registry is somebody else's, and so is the crate: neither may bring the relay down.
+        // Neither somebody else's registry nor the crate may crash the relay.
         catch_unwind(AssertUnwindSafe(build))
             .map_err(|_| "it can't be compiled".to_owned())?
             .map(|validator| Self {
@@ -63,7 +63,7 @@ impl Schema {
             })
     }
 
-    /// Nothing when the payload is as it should be.
+    /// Empty if the payload matches the schema.
     pub fn problems(&self, payload: &Value) -> Vec<Problem> {
         if self.validator.is_valid(payload) {
             return Vec::new();
@@ -82,10 +82,10 @@ impl Schema {
     }
 }
 
-/// What was expected. Backticks, because what stands between double quotes does not tell failures apart.
+/// What was expected. With backticks, because text in double quotes is not part of a failure's fingerprint.
 fn text(error: &ValidationError<'_>) -> String {
     match error.kind() {
-        // The only kind whose masked text would show a value: a property's name.
+        // The only kind whose masked text would show a value: the name of a property.
         ValidationErrorKind::PropertyNames { error } => format!("the name of a property: {}", text(error)),
         ValidationErrorKind::Required {
             property: Value::String(name),
@@ -98,7 +98,7 @@ fn short(text: &str) -> String {
     text.chars().take(PROBLEM_CHARS_MAX).collect()
 }
 
-/// The schemas that may be referred to.
+/// The schemas that references can use.
 struct Others(Arc<HashMap<String, Value>>);
 
 impl Retrieve for Others {

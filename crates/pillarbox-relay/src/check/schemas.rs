@@ -1,4 +1,4 @@
-//! Which schema a payload must fit, wherever the schemas are kept.
+//! Finds the schema for a payload, in a folder or a registry.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::event::Seq;
 
-/// When an event whose schema is being asked for is looked at again.
+/// When an event is checked again whose schema has been requested.
 const NOT_YET: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
@@ -40,15 +40,15 @@ enum Source {
     Registry(Arc<Registry>),
 }
 
-/// What became of looking for a schema.
+/// The result of looking for a schema.
 pub(super) enum Lookup<'a> {
     Found(&'a Schema),
     Missing,
-    /// There is one, and it can't be used.
+    /// There is one, but it can't be used.
     Broken(&'a str),
-    /// Nobody can say.
+    /// The registry is away.
     Away(&'a str),
-    /// It is being asked for.
+    /// It has been requested.
     NotYet,
 }
 
@@ -76,7 +76,7 @@ impl Schemas {
         }
     }
 
-    /// The schemas these events need, as they are now.
+    /// The schemas that these events need, as they are now.
     pub(super) async fn view<'s>(&'s self, events: &[(Seq, &Event)]) -> View<'s> {
         let found = match &self.source {
             Source::Folder(folder) => Kept::Folder(folder.set()),
@@ -105,7 +105,7 @@ enum Kept<'s> {
 }
 
 impl View<'_> {
-    /// Adds what is wrong. `Err`: it can't be said now.
+    /// Adds the failures. `Err`: the event can't be checked now.
     pub(super) fn check(
         &self,
         event: &Event,
@@ -135,7 +135,7 @@ impl View<'_> {
                 }
             }
             Lookup::Missing if self.schemas.missing_passes => {}
-            // It has a policy of its own, which does not ask how payloads that do not fit are taken.
+            // A missing schema has its own policy. `on_failure` is only about payloads that do not match.
             Lookup::Missing => fail(
                 "schema".to_owned(),
                 "event_type",
@@ -147,7 +147,7 @@ impl View<'_> {
             }
             Lookup::NotYet => {
                 return Err(Finding::Wait {
-                    error: "the schema registry has not said yet which schema it has".to_owned(),
+                    error: "the schema registry has not answered yet".to_owned(),
                     retry_in: NOT_YET,
                 });
             }
@@ -175,7 +175,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// The schema's name, or why it can't be told; `None` where there is none.
+    /// The schema's name, or why it is not known. `None` if there is no schema.
     pub(super) fn name(&self, event: &Event) -> Option<String> {
         match self.find(event) {
             Lookup::Found(schema) => Some(schema.name.clone()),

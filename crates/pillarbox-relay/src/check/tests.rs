@@ -72,7 +72,7 @@ async fn a_payload_is_held_against_the_schema_of_its_type_and_version() {
     assert_eq!(errors(&checks, other.clone()).await, None);
     let mut strict = schemas(folder.path());
     strict.schemas.as_mut().unwrap().missing_passes = false;
-    // Payloads that do not fit may only be warned of: that there is no schema is another question.
+    // A payload that does not match may only cause a warning. A missing schema is a different question.
     for on_failure in [OnFailure::Reject, OnFailure::Warn] {
         strict.schemas.as_mut().unwrap().on_failure = on_failure;
         let checks = Checks::new(&strict, None).unwrap();
@@ -205,7 +205,7 @@ fn a_broken_schema_is_refused_with_its_place() {
     let error = Checks::new(&schemas(folder.path()), None)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("stands for the same version"), "{error}");
+    assert!(error.contains("is for the same version"), "{error}");
     assert!(Checks::new(&schemas(&folder.path().join("gone")), None).is_err());
 }
 
@@ -234,7 +234,7 @@ async fn a_changed_folder_is_read_again_and_a_broken_one_changes_nothing() {
     until("long enough", true).await;
     assert!(
         errors(&checks, order(1, &json!(3))).await.is_some(),
-        "the last good set goes on"
+        "the last good schemas stay in use"
     );
     write(folder.path(), "OrderPlaced.json", &json!({ "maxLength": 3 }));
     until("long enough", false).await;
@@ -342,7 +342,7 @@ fn a_check_that_breaks_off_is_taken_as_the_schemas_are() {
     let mut options = schemas(folder.path());
     let found = |options: &CheckOptions| Checks::new(options, None).unwrap().safely(|| panic!("geheim"));
     let error = found(&options).rejection().unwrap();
-    assert_eq!(error, "checks at /: a check broke off on this payload");
+    assert_eq!(error, "checks at /: a check crashed on this payload");
     options.schemas.as_mut().unwrap().on_failure = OnFailure::Warn;
     let finding = found(&options);
     assert!(

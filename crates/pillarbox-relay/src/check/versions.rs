@@ -1,65 +1,57 @@
-//! The versions of an aggregate increase: an event that does not come after the last one let through is stale.
+//! The versions of an aggregate must increase. An event is stale if its version is not higher than that of the last
+//! accepted event.
 
 use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
-use pillarbox::Event;
+use pillarbox::{Event, wire};
 
 use super::{Failure, Finding, OnFailure, recent::Recent};
-use crate::{
-    event::Seq,
-    store::{StoreError, StoreErrorKind},
-};
+use crate::{event::Seq, store::StoreError};
 
-/// Aggregates whose latest version is remembered: some 30 MB.
+/// How many aggregates are remembered: about 30 MB.
 const AGGREGATES_MAX: usize = 200_000;
-/// A copy of a dead event has it, and comes late by design.
-const REPLAY_OF: &str = "replay-of";
 
 /// An aggregate: its type and id.
 pub type Aggregate = (String, String);
 
-/// A version that was let through, and the event that had it.
+/// A version that was accepted, and the seq of its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LetThrough {
     pub version: i64,
     pub seq: Seq,
 }
 
-/// What a store knows of the versions that were let through. Apart from [`crate::Store`], because only this check asks.
+/// What a store knows about accepted versions. It is separate from [`crate::Store`], because only this check uses it.
 #[async_trait]
 pub trait AggregateVersions: Send + Sync + 'static {
-    /// The highest version of each aggregate among its events that are neither dead nor pending, in the order asked.
+    /// The highest version of each aggregate among its events that are neither dead nor pending, in the order of
+    /// `aggregates`.
     async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError>;
 
     /// Those of these events that are dead.
     async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError>;
 
-    /// Whether the index is there that `latest` needs.
+    /// Whether the index that `latest` needs exists.
     async fn has_index(&self) -> Result<bool, StoreError>;
 
-    /// Makes that index; says what it did, a line each.
-    async fn make_index(&self) -> Result<Vec<String>, StoreError>;
+    /// Creates an index. Returns a line for each thing that it did.
+    async fn make_index(&self, index: VersionIndex) -> Result<Vec<String>, StoreError>;
 
-    /// The SQL of that index, for those who run their migrations themselves.
-    fn index_sql(&self) -> String;
-
-    /// Makes the unique index that refuses a second event with one version of an aggregate; `latest` can use it, too. Says what
-    /// it did, a line each.
-    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
-        Err(StoreError::new(
-            StoreErrorKind::Misconfigured,
-            "this database can't keep versions unique: leave out `outbox.database.unique_versions`",
-        ))
-    }
-
-    /// The SQL of that one.
-    fn unique_index_sql(&self) -> String {
-        String::new()
-    }
+    /// The SQL of an index, for people who run migrations themselves.
+    fn index_sql(&self, index: VersionIndex) -> String;
 }
 
-/// What one reader of the store has let through. A new reader starts with a new one: it reads again what was not settled.
+/// An index on the versions of aggregates. `latest` can use both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionIndex {
+    Plain,
+    /// Refuses a second event with the same version of an aggregate.
+    Unique,
+}
+
+/// The versions that one reader of the store has accepted. A new reader starts with an empty memory, because it reads
+/// unsettled events again.
 #[derive(Debug)]
 pub struct Memory(Recent<Aggregate, LetThrough>);
 
@@ -79,7 +71,7 @@ impl Versions {
         Self { on_failure, store }
     }
 
-    /// Adds to the findings. What another check has rejected is not let through and does not count.
+    /// Adds to the findings. Events that another check has rejected are not accepted and do not count.
     pub(super) async fn look(
         &self,
         events: &[(Seq, &Event)],
@@ -90,7 +82,7 @@ impl Versions {
             .iter()
             .enumerate()
             .filter(|(index, (_, event))| {
-                findings[*index].rejection().is_none() && !event.headers.contains_key(REPLAY_OF)
+                findings[*index].rejection().is_none() && !event.headers.contains_key(wire::REPLAY_OF)
             })
             .filter_map(|(index, (_, event))| Some((index, aggregate(event), event.aggregate_version?)))
             .collect();
@@ -101,7 +93,7 @@ impl Versions {
             let seq = events[index].0;
             match last {
                 Some(last) if version <= last.version => {
-                    // One that was written before the last one and is read again was in order.
+                    // An event that was written before the last one and is read again is in order.
                     if last.seq < seq {
                         add(&mut findings[index], self.failure(version, last.version));
                     }
@@ -112,7 +104,7 @@ impl Versions {
         Ok(())
     }
 
-    /// Asks the store about the aggregates that are not remembered: one query for a page.
+    /// Asks the store about the aggregates that are not remembered, with one query for a page.
     async fn remember(
         &self,
         looked_at: &[(usize, Aggregate, i64)],
@@ -141,7 +133,7 @@ impl Versions {
         Ok(())
     }
 
-    /// An event that was let through may have died since: it does not count any more.
+    /// An accepted event may have died since. Then it no longer counts.
     async fn forget_the_dead(
         &self,
         looked_at: &[(usize, Aggregate, i64)],
@@ -174,7 +166,7 @@ impl Versions {
         Failure {
             check: "aggregate_versions".to_owned(),
             path: "aggregate_version".to_owned(),
-            problem: format!("{version} does not come after {last}, which was let through before"),
+            problem: format!("{version} does not come after {last}, which was accepted before"),
             on_failure: self.on_failure,
         }
     }
@@ -187,7 +179,7 @@ fn aggregate(event: &Event) -> Aggregate {
 fn add(finding: &mut Finding, failure: Failure) {
     match finding {
         Finding::Failed(failures) => failures.push(failure),
-        // A warning does not let an event pass that another check could not judge.
+        // A warning must not let an event pass that another check could not check yet.
         Finding::Wait { .. } if failure.on_failure == OnFailure::Warn => {}
         other => *other = Finding::Failed(vec![failure]),
     }
@@ -208,7 +200,7 @@ mod tests {
         };
         let (first, second) = (event(1), event(2));
         let mut memory = Memory::default();
-        // The second was delayed and is in the side table; the first has never gone out.
+        // The second was delayed and is in the side table. The first was never sent.
         let then = LetThrough { version: 2, seq: 20 };
         memory.0.insert(aggregate(&second), then);
         let mut findings = vec![Finding::Pass; 3];

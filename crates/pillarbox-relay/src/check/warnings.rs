@@ -1,4 +1,4 @@
-//! Failures that are only warned of: a line now and then, not one for each event.
+//! Failures that only cause a warning: a log line now and then, not one for each event.
 
 use std::{
     collections::HashMap,
@@ -15,20 +15,20 @@ use uuid::Uuid;
 
 use super::{Failure, OnFailure, recent::Recent};
 
-/// Between two lines about one check.
+/// The time between two lines about one check.
 const QUIET: Duration = Duration::from_secs(10);
-/// Checks that are remembered apart; a registry may have any number of schemas.
+/// How many checks are tracked separately. A registry may have any number of schemas.
 const CHECKS_MAX: usize = 1_000;
-/// Events that are remembered: those that wait or fail are looked at again and again.
+/// How many events are remembered. Events that wait or fail are checked again and again.
 const EVENTS_MAX: usize = 10_000;
 
 pub(super) struct Warnings {
     count: AtomicU64,
     events: Mutex<Recent<Uuid, ()>>,
-    told: Mutex<HashMap<String, Told>>,
+    logged: Mutex<HashMap<String, Logged>>,
 }
 
-struct Told {
+struct Logged {
     at: Instant,
     since: u64,
 }
@@ -38,20 +38,20 @@ impl Default for Warnings {
         Self {
             count: AtomicU64::new(0),
             events: Mutex::new(Recent::new(EVENTS_MAX)),
-            told: Mutex::default(),
+            logged: Mutex::default(),
         }
     }
 }
 
 impl Warnings {
-    /// Of an event that was warned of before nothing is told.
-    pub(super) fn tell(&self, event: &Event, failures: &[Failure]) {
+    /// Logs the failures, unless there was already a warning about this event.
+    pub(super) fn log(&self, event: &Event, failures: &[Failure]) {
         let mut warned = failures
             .iter()
             .filter(|failure| failure.on_failure == OnFailure::Warn)
             .peekable();
         if warned.peek().is_some() && self.is_new(event.id) {
-            warned.for_each(|failure| self.tell_one(event, failure));
+            warned.for_each(|failure| self.log_one(event, failure));
         }
     }
 
@@ -64,16 +64,16 @@ impl Warnings {
         is_new
     }
 
-    fn tell_one(&self, event: &Event, failure: &Failure) {
+    fn log_one(&self, event: &Event, failure: &Failure) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let Some(untold) = self.news(&failure.check, Instant::now()) {
+        if let Some(unlogged) = self.due_line(&failure.check, Instant::now()) {
             tracing::warn!(
                 check = failure.check,
                 path = failure.path,
                 problem = failure.problem,
                 event = %event.id,
                 event_type = event.event_type,
-                others_since_the_last_line = untold,
+                others_since_the_last_line = unlogged,
                 "an event fails a check that only warns: delivering it"
             );
         }
@@ -83,10 +83,10 @@ impl Warnings {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many were not told since the last line, when it is time for another.
-    fn news(&self, check: &str, now: Instant) -> Option<u64> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.get_mut(check) {
+    /// Whether it is time for another line, and how many failures were not logged since the last one.
+    fn due_line(&self, check: &str, now: Instant) -> Option<u64> {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        match logged.get_mut(check) {
             Some(last) if now.duration_since(last.at) < QUIET => {
                 last.since += 1;
                 None
@@ -96,10 +96,10 @@ impl Warnings {
                 Some(std::mem::take(&mut last.since))
             }
             None => {
-                if told.len() >= CHECKS_MAX {
-                    told.clear();
+                if logged.len() >= CHECKS_MAX {
+                    logged.clear();
                 }
-                told.insert(check.to_owned(), Told { at: now, since: 0 });
+                logged.insert(check.to_owned(), Logged { at: now, since: 0 });
                 Some(0)
             }
         }
@@ -114,10 +114,10 @@ mod tests {
     fn a_check_is_told_of_now_and_then_with_what_was_left_out() {
         let warnings = Warnings::default();
         let start = Instant::now();
-        assert_eq!(warnings.news("a", start), Some(0));
-        assert_eq!(warnings.news("a", start), None);
-        assert_eq!(warnings.news("b", start), Some(0));
-        assert_eq!(warnings.news("a", start + QUIET / 2), None);
-        assert_eq!(warnings.news("a", start + QUIET), Some(2));
+        assert_eq!(warnings.due_line("a", start), Some(0));
+        assert_eq!(warnings.due_line("a", start), None);
+        assert_eq!(warnings.due_line("b", start), Some(0));
+        assert_eq!(warnings.due_line("a", start + QUIET / 2), None);
+        assert_eq!(warnings.due_line("a", start + QUIET), Some(2));
     }
 }

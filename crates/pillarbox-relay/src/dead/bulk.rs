@@ -1,4 +1,5 @@
-//! Actions on any number of dead letters, a piece at a time: no transaction is large, and relays go on between two.
+//! Actions on any number of dead letters, in chunks: transactions stay small, and relays continue between two of
+//! them.
 
 use thiserror::Error;
 use uuid::Uuid;
@@ -7,24 +8,25 @@ use super::{Actor, DeadFilter, DeadLetters, DeadState, ReplayAs};
 use crate::store::StoreError;
 
 const CHUNK: usize = 1_000;
-/// Letters of one action: their ids are kept in memory.
+/// The most letters for one action: their ids are kept in memory.
 pub const BULK_LETTERS_MAX: usize = 1_000_000;
 
 #[derive(Debug, Error)]
 pub enum BulkError {
     #[error(
-        "more than {BULK_LETTERS_MAX} dead letters match: take them in parts, by topic, fingerprint or time"
+        "more than {BULK_LETTERS_MAX} dead letters match: narrow the filter by topic, fingerprint or time"
     )]
     TooMany,
-    /// What was done before it stays done.
-    #[error("{error}. {done} letters were done before that; doing the same again does the rest")]
+    /// The chunks before the error stay done.
+    #[error("{error}. {done} letters were done before that; run the same action again for the rest")]
     Store { done: usize, error: StoreError },
 }
 
-/// Replays every open letter that matches, oldest first; `told` hears how many are done.
+/// Replays every open letter that matches, oldest first. `told` is called with the number done so far.
 ///
-/// They are chosen before the first one goes. A replayed event may die again within milliseconds, and its letter, or its
-/// copy's, then matches as well: asking the filter again and again would never come to an end.
+/// All letters are selected before the first one is replayed. A replayed event may die again within milliseconds,
+/// and its letter, or its copy's letter, then matches again. Applying the filter again after each chunk might never
+/// end.
 pub async fn replay_all(
     letters: &dyn DeadLetters,
     filter: &DeadFilter,
@@ -41,8 +43,8 @@ pub async fn replay_all(
     Ok(done)
 }
 
-/// Discards every open letter that matches. They are chosen before the first one goes: what dies meanwhile was seen by
-/// nobody. `told` hears how many are done.
+/// Discards every open letter that matches. All letters are selected before the first one is discarded, because
+/// nobody has seen those that die meanwhile. `told` is called with the number done so far.
 pub async fn discard_all(
     letters: &dyn DeadLetters,
     filter: &DeadFilter,
@@ -58,7 +60,7 @@ pub async fn discard_all(
     Ok(done)
 }
 
-/// The open letters that match, oldest first: filters for a piece each.
+/// The open letters that match, oldest first, as one filter for each chunk.
 async fn chosen(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<DeadFilter>, BulkError> {
     let mut ids = ids(letters, filter).await?;
     ids.reverse();
@@ -96,13 +98,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        dead::{DeadDetails, DeadGroup, DeadLetter, Touched},
+        dead::{CauseResult, DeadDetails, DeadGroup, DeadLetter, OpenCause, Touched},
         event::Seq,
         settlement::DeadReason,
     };
 
-    /// Letters that are open again as soon as something was done about them, while others die. Counts how often each
-    /// was touched.
+    /// Letters that are open again right after each action, while new ones die. Counts how often each was touched.
     struct Hopeless(Mutex<BTreeMap<Seq, u32>>);
 
     impl Hopeless {
@@ -171,6 +172,21 @@ mod tests {
             unreachable!()
         }
         async fn touched(&self, _: &DeadFilter) -> Result<Touched, StoreError> {
+            unreachable!()
+        }
+        async fn causes(&self) -> Result<Vec<OpenCause>, StoreError> {
+            unreachable!()
+        }
+        async fn outcome(&self, _: &str, _: Timestamp) -> Result<CauseResult, StoreError> {
+            unreachable!()
+        }
+        async fn replayable(
+            &self,
+            _: &DeadFilter,
+            _: Duration,
+            _: u32,
+            _: usize,
+        ) -> Result<Vec<Uuid>, StoreError> {
             unreachable!()
         }
         async fn discard(&self, filter: &DeadFilter, limit: usize, _: &Actor) -> Result<usize, StoreError> {

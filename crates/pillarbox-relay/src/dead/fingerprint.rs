@@ -1,20 +1,20 @@
-//! What makes two failures the same.
+//! Decides which failures are the same.
 
 use pillarbox::lane::key_hash;
 
 use crate::settlement::DeadReason;
 
-/// What is written of an event that a newer one has made unnecessary; the newer one's id follows.
+/// The error of an event that a newer one has superseded; the newer event's id follows.
 pub const SUPERSEDED: &str =
     "an earlier event of its key and topic died, and a newer one tells the latest state: superseded by";
 
-/// The group of those.
+/// The fingerprint of superseded events.
 pub fn superseded_fingerprint() -> String {
     fingerprint(DeadReason::PermanentFailure, None, SUPERSEDED)
 }
 
-/// Twelve hexadecimal digits from the reason, the sink, and the error without what differs from event to event: numbers,
-/// ids, and what stands between double quotes.
+/// Twelve hexadecimal digits made from the reason, the sink, and the error without the parts that differ between
+/// events: numbers, ids, and text in double quotes.
 pub fn fingerprint(reason: DeadReason, sink: Option<&str>, error: &str) -> String {
     let text = format!(
         "{}\0{}\0{}",
@@ -25,10 +25,10 @@ pub fn fingerprint(reason: DeadReason, sink: Option<&str>, error: &str) -> Strin
     format!("{:012x}", key_hash(&text) & 0xffff_ffff_ffff)
 }
 
-/// The error with a `#` for each word that has a digit, and for each quoted text.
+/// The error with a `#` for each word that contains a digit, and for each quoted text.
 fn shape(error: &str) -> String {
     let mut shape = String::with_capacity(error.len());
-    // Every second part lies between quotes; a quote without its end opens nothing.
+    // Every second part is between quotes. A quote without a closing one does not count.
     let mut parts: Vec<&str> = error.split('"').collect();
     let unclosed = if parts.len().is_multiple_of(2) {
         parts.pop()

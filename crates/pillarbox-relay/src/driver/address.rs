@@ -1,9 +1,9 @@
-//! Addresses as text: what they name, and what of them may be shown. Drivers choose from here what fits theirs.
+//! Addresses as text: their parts, and what of them may be shown. Each driver chooses the functions that fit.
 
 use url::{Position, Url};
 
-/// An address as it may be shown: without its password. An address of no driver is cleaned as a URL is, and its user is
-/// taken for a token.
+/// An address without its password, for people. An address that no driver knows is treated as a URL, and its user as a
+/// token.
 pub fn redacted(url: &str) -> String {
     let about = super::sink(url).map(|driver| &driver.about);
     match about.or_else(|| super::store(url).map(|driver| &driver.about)) {
@@ -16,7 +16,7 @@ pub(crate) fn scheme(url: &str) -> &str {
     url.split_once(':').map_or(url, |(scheme, _)| scheme)
 }
 
-/// The servers of an address that may name several, `nats://a,b`, each as an address of its own.
+/// The servers of an address that may name several, `nats://a,b`, each as its own address.
 pub fn servers(url: &str) -> Vec<String> {
     let list = url.split_once('?').map_or(url, |(list, _)| list);
     let scheme = list.split_once("://").map_or("nats", |(scheme, _)| scheme);
@@ -30,16 +30,16 @@ pub fn servers(url: &str) -> Vec<String> {
         .collect()
 }
 
-/// For addresses that name no host: `stdout:`, `sqlite:path`.
+/// For addresses without a host: `stdout:`, `sqlite:path`.
 pub(crate) fn check_nothing(_: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// For `scheme://host…`, where the query may name the host as well.
+/// For `scheme://host…`. The query may contain the host as well.
 pub(crate) fn check_one(url: &str) -> Result<(), String> {
     let scheme = scheme(url);
     if !url[scheme.len()..].starts_with("://") {
-        return Err(format!("`{scheme}:` is followed by `//` and a host"));
+        return Err(format!("`{scheme}:` must be followed by `//` and a host"));
     }
     let parsed = Url::parse(url).map_err(|error| format!("the address can't be read: {error}"))?;
     let has_host = parsed.host_str().is_some_and(|host| !host.is_empty())
@@ -54,19 +54,19 @@ pub(crate) fn check_one(url: &str) -> Result<(), String> {
 pub(crate) fn check_servers(url: &str) -> Result<(), String> {
     let scheme = scheme(url);
     if !url[scheme.len()..].starts_with("://") {
-        return Err(format!("`{scheme}:` is followed by `//` and a host"));
+        return Err(format!("`{scheme}:` must be followed by `//` and a host"));
     }
     servers(url).iter().try_for_each(|server| check_one(server))
 }
 
-/// For addresses that may name several servers. `tokens`: a name without a password is a secret.
+/// For addresses that may name several servers. `tokens`: a user without a password is a secret.
 pub(crate) fn redact_servers(url: &str, tokens: bool) -> String {
     let (list, query) = url.split_once('?').unwrap_or((url, ""));
     if !list.contains(',') {
         return redact_server(url, tokens);
     }
     let servers = servers(list);
-    // A comma before the user's end may belong to the password.
+    // A comma before an `@` may be part of the password.
     let last_user = servers.iter().rposition(|server| server.contains('@'));
     if last_user.is_some_and(|last| servers[..last].iter().any(|server| !server.contains('@'))) {
         return scheme_alone(url);
@@ -86,7 +86,7 @@ pub(crate) fn redact_one(url: &str) -> String {
 
 fn redact_server(url: &str, tokens: bool) -> String {
     match Url::parse(url) {
-        // A password with a `/`, `?` or `#` in it ends the host early: its rest stands where a path would.
+        // A password that contains `/`, `?` or `#` ends the host early, and the rest of it looks like a path.
         Ok(parsed) if parsed[Position::BeforePath..].contains('@') => scheme_alone(url),
         Ok(mut parsed) if parsed.password().is_some() => match parsed.set_password(Some("***")) {
             Ok(()) => parsed.to_string(),
@@ -97,12 +97,13 @@ fn redact_server(url: &str, tokens: bool) -> String {
             Err(()) => scheme_alone(url),
         },
         Ok(_) => url.to_owned(),
-        // What can't be parsed can't be cleaned either.
+        // An address that can't be parsed can't be redacted either.
         Err(_) => scheme_alone(url),
     }
 }
 
-/// All that may be shown of an address nobody can read; nothing, where what stands before its colon is no scheme.
+/// The only part that may be shown of an address that can't be parsed. If the text before its colon is not a scheme,
+/// nothing is shown.
 pub(crate) fn scheme_alone(url: &str) -> String {
     let scheme = scheme(url);
     let plain = scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');

@@ -1,4 +1,4 @@
-//! The destinations events go to, by number, and how each of them is.
+//! The destinations of events, by number, and their health.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use super::health::DestinationHealth;
 use crate::sink::DestinationName;
 
-/// Within this relay. Small numbers, as the window has a queue for each.
+/// Unique within this relay. The numbers are small, because the window has a queue for each.
 pub(super) type DestinationId = usize;
 
-/// For each sink. Topics can be as many as there are customers: those beyond share one destination.
+/// The limit for each sink. There can be as many topics as customers; all destinations beyond the limit share one.
 const PER_SINK_MAX: usize = 1_000;
 
 pub(super) struct Destination {
@@ -22,21 +22,21 @@ pub(super) struct Destination {
     /// `sink/stream topic[partition]`.
     pub(super) label: Arc<str>,
     pub(super) health: DestinationHealth,
-    /// When it last took an event, or refused one for the event's own reason.
+    /// When it last accepted an event, or refused one because of the event itself.
     pub(super) answered_at: Option<Instant>,
 }
 
 #[derive(Default)]
 pub(super) struct Destinations {
     list: Vec<Destination>,
-    /// By sink and hash of the name: two names with one hash would merely share their health.
+    /// By sink and hash of the name. Two names with the same hash would only share their health.
     numbers: HashMap<(usize, u64), DestinationId>,
     by_sink: Vec<Vec<DestinationId>>,
     hasher: RandomState,
 }
 
 impl Destinations {
-    /// The number of a destination, a new one where it was not known.
+    /// The number of a destination. An unknown one gets a new number.
     pub(super) fn number(
         &mut self,
         sink: usize,
@@ -48,7 +48,7 @@ impl Destinations {
             return known;
         }
         if self.of_sink(sink).len() >= PER_SINK_MAX {
-            // The first beyond the limit is the one that the others share.
+            // All destinations beyond the limit share this one.
             return *self.numbers.entry((sink, u64::MAX)).or_insert_with(|| {
                 add(
                     &mut self.list,

@@ -1,4 +1,4 @@
-//! The checks on the way into the window: what stands against delivering an event, and why.
+//! Runs the checks before events enter the window. Says which events must not be delivered, and why.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,18 +8,18 @@ use crate::{
     store::StoreError,
 };
 
-/// What stands against delivering some of the events: those that are not in it passed, or nothing is checked.
+/// The events that must not be delivered now. All others passed, or nothing is checked.
 pub(super) type Objections = HashMap<Seq, Objection>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Objection {
-    /// It failed a check: a dead letter.
+    /// The event failed a check and becomes a dead letter.
     Reject { error: String },
-    /// It can't be checked now: it waits in the side table, and is looked at again.
+    /// The event can't be checked now. It waits in the side table and is checked again.
     Wait { error: String, retry_in: Duration },
 }
 
-/// Something read from the store, and what the checks say of it.
+/// Something read from the store, and the results of its checks.
 #[derive(Debug, Default)]
 pub(super) struct Examined<T> {
     pub(super) found: T,
@@ -40,7 +40,7 @@ impl Examiner {
         }
     }
 
-    /// Of events that discovery brings.
+    /// Checks events that discovery returned.
     pub(super) async fn look<'e>(
         &mut self,
         events: impl Iterator<Item = &'e StoredEvent>,
@@ -52,7 +52,8 @@ impl Examiner {
     }
 }
 
-/// Of events that were let through before, or should have been: their aggregates' versions are not looked at.
+/// Checks events that were admitted before, or should have been. The versions of their aggregates are not checked
+/// again.
 pub(super) async fn again<'e>(
     checks: Option<&Arc<Checks>>,
     events: impl Iterator<Item = &'e StoredEvent>,
@@ -124,7 +125,7 @@ mod tests {
             assert!(objections.is_empty());
         }
         assert_eq!(checks.warned(), 1);
-        // One that waited for its schema is told of when it could be looked at.
+        // An event that waited for its schema causes a warning once it can be checked.
         let mut waited = event.clone();
         waited.event = Event::to("t")
             .event_type("X")

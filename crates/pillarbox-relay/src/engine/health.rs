@@ -1,17 +1,17 @@
-//! Whether a sink, and each of its destinations, can be given events. Pure: time comes in as an argument.
+//! Whether a sink, and each of its destinations, may receive events. Pure: time is an argument.
 //!
-//! This state outlives a tenure, so it knows nothing of jobs: which check or trial is on its way is the tenure's to know,
-//! and is forgotten with it.
+//! This state outlives a tenure, so it knows nothing about jobs. The tenure knows which check or trial is running, and
+//! this knowledge ends with the tenure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The first look at a sink that is down comes after this, the others up to [`CHECK_WAIT_MAX`] apart: an outage ends within
-/// a second of the sink's return.
+/// A sink that is down is first checked after this time, then at intervals of up to [`CHECK_WAIT_MAX`]. So an outage
+/// ends within a second of the sink's return.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 pub(super) const CHECK_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Between two trials of a paused destination.
+/// The longest wait between two trials of a paused destination.
 pub(super) const TRIAL_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The connection to a sink.
@@ -24,7 +24,8 @@ pub(super) enum SinkHealth {
         next_check: Instant,
         why: String,
     },
-    /// A check succeeded: one batch at a time, until one is answered. A herd would knock it over again.
+    /// A check succeeded. Only one batch at a time is sent until one is answered, because many at once could overload
+    /// the sink again.
     Trial,
 }
 
@@ -49,7 +50,7 @@ impl SinkHealth {
         }
     }
 
-    /// The connection broke. Returns whether that is news.
+    /// The connection broke. Returns whether this is new.
     pub(super) fn broke(&mut self, why: &str, now: Instant) -> bool {
         if self.is_down() {
             return false;
@@ -58,7 +59,7 @@ impl SinkHealth {
         true
     }
 
-    /// A check failed. Returns whether its reason is news.
+    /// A check failed. Returns whether the reason is new.
     pub(super) fn check_failed(&mut self, why: &str, now: Instant) -> bool {
         let Self::Down {
             wait, why: before, ..
@@ -77,7 +78,7 @@ impl SinkHealth {
         }
     }
 
-    /// A whole batch came back over a connection that held.
+    /// A batch was answered, and the connection did not break.
     pub(super) fn answered(&mut self) {
         if *self == Self::Trial {
             *self = Self::Up;
@@ -97,7 +98,7 @@ impl SinkHealth {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DestinationHealth {
     Up,
-    /// One event at a time is tried, with growing waits between.
+    /// One event at a time is tried. The wait between two trials grows.
     Paused {
         since: Instant,
         wait: Duration,
@@ -132,8 +133,8 @@ impl DestinationHealth {
         }
     }
 
-    /// It did not take an event. Only a trial makes the wait longer: a batch that was on its way when the destination was
-    /// paused tells nothing new. Returns whether the destination was up before.
+    /// The destination did not accept an event. Only a failed trial makes the wait longer. A batch that was sent before
+    /// the pause says nothing new. Returns whether the destination was up before.
     pub(super) fn failed(&mut self, reason: &str, trial: bool, now: Instant) -> bool {
         match self {
             Self::Up => {
@@ -161,7 +162,7 @@ impl DestinationHealth {
         }
     }
 
-    /// It took an event, or refused one for the event's own reason. Returns for how long it had been paused.
+    /// The destination accepted an event, or refused one because of the event itself. Returns how long it was paused.
     pub(super) fn answered(&mut self, now: Instant) -> Option<Duration> {
         let paused = self.paused_for(now);
         if paused.is_some() {
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever happens to a sink, there is always a way on: it takes batches, or it says when to ask it.
+        /// In every state a sink accepts batches or has a time for its next check.
         #[test]
         fn a_sink_is_never_left_waiting_for_nothing(steps in proptest::collection::vec(0u8..5, 0..60)) {
             let mut now = Instant::now();

@@ -1,4 +1,4 @@
-//! Which lanes this relay holds, and for how long it may act on that.
+//! Which lanes this relay holds, and until when it may use them.
 
 use std::{
     sync::Arc,
@@ -13,26 +13,28 @@ use crate::{
     store::{Census, HeldLane, RelayId, Store, StoreError},
 };
 
-/// How many of `lanes` the relay of this rank is to hold, so that all lanes are held and nobody has two more than another.
+/// How many of `lanes` the relay with this rank should hold. All lanes are shared out, and two shares differ by at most
+/// one lane.
 pub fn fair_share(lanes: u16, relays: u16, rank: u16) -> u16 {
     let relays = relays.max(1);
     lanes / relays + u16::from(rank < lanes % relays)
 }
 
-/// The lanes held, and the deadline that goes with them.
+/// The lanes of this relay, and the time until which it may use them.
 pub(super) struct LaneLeases {
     store: Arc<dyn Store>,
     relay: RelayId,
     name: String,
     lease: Duration,
-    /// The lanes being worked on.
-    pub(super) held: Vec<HeldLane>,
-    /// Taken since: they are kept alive, and worked on from the next tenure on.
+    /// The lanes of the current tenure.
+    pub(super) lanes: Vec<HeldLane>,
+    /// Lanes taken since the tenure began. Heartbeats renew them too. The next tenure works on them.
     gained: Vec<HeldLane>,
-    /// When the last heartbeat that succeeded was sent. Nothing is published later than a lease after it, so that we stop before
-    /// the store's lease ends, whatever the store's clock says.
+    /// When the last successful heartbeat was sent. Nothing is published later than one lease after it. So this relay
+    /// stops before its lease ends in the store, whatever the store's clock says.
     renewed: Option<Moment>,
-    /// A heartbeat on its way. It belongs here and not to a tenure: the lanes it takes must not be forgotten when a tenure ends.
+    /// A running heartbeat. It is kept here and not in a tenure, because the lanes that it takes must not be lost when
+    /// a tenure ends.
     beating: Option<Beating>,
 }
 
@@ -41,8 +43,8 @@ struct Beating {
     since: Instant,
 }
 
-/// A moment on both of this machine's clocks. One of them may stand still: the monotonic one while the machine is suspended,
-/// the other when it is set back.
+/// A moment on both clocks of this machine. Either clock may stand still: the monotonic clock while the machine is
+/// suspended, the wall clock when it is set back.
 #[derive(Clone, Copy)]
 struct Moment {
     monotonic: Instant,
@@ -57,29 +59,29 @@ impl Moment {
         }
     }
 
-    /// By the clock that went further.
+    /// By the clock that advanced more.
     fn elapsed(self) -> Duration {
         let wall = self.wall.elapsed().unwrap_or_default();
         self.monotonic.elapsed().max(wall)
     }
 }
 
-/// What a heartbeat brought back.
+/// The answer to a heartbeat.
 pub(super) struct Beat {
     sent: Moment,
     census: Census,
     gained: Vec<HeldLane>,
 }
 
-/// What a heartbeat asks the relay to do about its lanes.
+/// What the relay must do about its lanes after a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Keep,
     /// More lanes were taken.
     Gained,
-    /// This many are to be handed back.
+    /// This many must be released.
     Surplus(usize),
-    /// Some were lost to another relay; they are no longer in `held`.
+    /// Another relay took some. They are no longer in `lanes`.
     Lost,
 }
 
@@ -90,7 +92,7 @@ impl LaneLeases {
             relay,
             name,
             lease,
-            held: Vec::new(),
+            lanes: Vec::new(),
             gained: Vec::new(),
             renewed: None,
             beating: None,
@@ -101,32 +103,32 @@ impl LaneLeases {
         self.relay
     }
 
-    /// How often to say that we live: often enough that two lost ones do no harm.
+    /// Short enough that two lost heartbeats do no harm.
     pub(super) fn heartbeat_interval(&self) -> Duration {
         self.lease / 4
     }
 
-    /// Whether the lanes may still be acted on: with a margin for what is on its way to the broker.
+    /// Whether the relay may still use its lanes. There is a margin for what is on its way to the broker.
     pub(super) fn is_valid(&self) -> bool {
         self.renewed
             .is_some_and(|renewed| renewed.elapsed() + self.lease / 10 < self.lease)
     }
 
-    /// Notes how far the lanes being worked on are settled.
+    /// Records how far the lanes of this tenure are settled.
     pub(super) fn mark(&mut self, low_mark: Seq) {
-        for lane in &mut self.held {
+        for lane in &mut self.lanes {
             lane.low_mark = lane.low_mark.max(low_mark);
         }
     }
 
-    /// Says that we live and how far we are, and takes more lanes when the fair share allows it, unless that is on its way.
-    /// The answer comes from [`LaneLeases::beaten`] and goes to [`LaneLeases::absorb`].
+    /// Starts a heartbeat, unless one is running. It renews the leases, writes the low marks, and takes more lanes if
+    /// the fair share allows it. [`LaneLeases::beaten`] returns the answer, and [`LaneLeases::merge_beat`] applies it.
     pub(super) fn start_beat(&mut self) {
         if self.beating.is_some() {
             return;
         }
         let (store, relay, name, lease) = (self.store.clone(), self.relay, self.name.clone(), self.lease);
-        let all: Vec<HeldLane> = self.held.iter().chain(&self.gained).copied().collect();
+        let all: Vec<HeldLane> = self.lanes.iter().chain(&self.gained).copied().collect();
         let task = tokio::spawn(async move {
             let sent = Moment::now();
             let census = store.heartbeat(relay, &name, lease, &all).await?;
@@ -151,7 +153,7 @@ impl LaneLeases {
         self.beating.as_ref().map(|beating| beating.since)
     }
 
-    /// The answer to the heartbeat on its way. Never ends when there is none.
+    /// Waits for the answer to the running heartbeat. Never returns if there is none.
     pub(super) async fn beaten(&mut self) -> Result<Beat, StoreError> {
         let Some(beating) = &mut self.beating else {
             return std::future::pending().await;
@@ -164,36 +166,36 @@ impl LaneLeases {
         }
     }
 
-    /// Gives up a heartbeat that does not end, and all lanes: they run out by themselves and are taken anew.
+    /// Drops a heartbeat that does not end, and all lanes. Their leases expire, and then they can be taken again.
     pub(super) fn forget(&mut self) {
         if let Some(beating) = self.beating.take() {
             beating.task.abort();
         }
-        self.held.clear();
+        self.lanes.clear();
         self.gained.clear();
     }
 
-    pub(super) fn absorb(&mut self, beat: Beat) -> Change {
-        let before = self.held.len();
+    pub(super) fn merge_beat(&mut self, beat: Beat) -> Change {
+        let before = self.lanes.len();
         let mut renewed = [false; LANES as usize];
         beat.census
             .held
             .iter()
             .for_each(|&lane| renewed[usize::from(lane)] = true);
-        // A relay that stood still between the two halves of a heartbeat may have taken its own lanes anew, as their leases
-        // were over: under their old epochs they are lost.
+        // If the process paused between the two statements of a heartbeat, its leases may have expired, and it may have
+        // taken its own lanes again. Under their old epochs these lanes are lost.
         beat.gained
             .iter()
             .for_each(|taken| renewed[usize::from(taken.lane)] = false);
-        self.held.retain(|held| renewed[usize::from(held.lane)]);
-        self.gained.retain(|held| renewed[usize::from(held.lane)]);
+        self.lanes.retain(|lane| renewed[usize::from(lane.lane)]);
+        self.gained.retain(|lane| renewed[usize::from(lane.lane)]);
         self.gained.extend(beat.gained);
         self.renewed = Some(beat.sent);
         let share = usize::from(fair_share(LANES, beat.census.relays, beat.census.rank));
-        if self.held.len() < before {
+        if self.lanes.len() < before {
             Change::Lost
-        } else if self.held.len() + self.gained.len() > share {
-            Change::Surplus(self.held.len() + self.gained.len() - share)
+        } else if self.lanes.len() + self.gained.len() > share {
+            Change::Surplus(self.lanes.len() + self.gained.len() - share)
         } else if self.gained.is_empty() {
             Change::Keep
         } else {
@@ -201,23 +203,23 @@ impl LaneLeases {
         }
     }
 
-    /// What was gained is worked on from now on.
-    pub(super) fn settle_in(&mut self) {
-        self.held.append(&mut self.gained);
+    /// From now on the relay works on the lanes that it gained.
+    pub(super) fn adopt_gained(&mut self) {
+        self.lanes.append(&mut self.gained);
     }
 
-    /// Hands back the last `count` lanes.
+    /// Releases the last `count` lanes.
     pub(super) async fn hand_back(&mut self, count: usize) -> Result<(), StoreError> {
-        self.settle_in();
-        let surplus = self.held.split_off(self.held.len().saturating_sub(count));
+        self.adopt_gained();
+        let surplus = self.lanes.split_off(self.lanes.len().saturating_sub(count));
         self.store.release_lanes(self.relay, &surplus).await
     }
 
-    /// Gives everything up: another relay may go on at once.
+    /// Releases all lanes, so that another relay can continue at once.
     pub(super) async fn leave(&mut self) -> Result<(), StoreError> {
-        self.settle_in();
-        self.store.release_lanes(self.relay, &self.held).await?;
-        self.held.clear();
+        self.adopt_gained();
+        self.store.release_lanes(self.relay, &self.lanes).await?;
+        self.lanes.clear();
         self.store.leave(self.relay).await
     }
 }

@@ -1,4 +1,4 @@
-//! A relay's life: wait for the store, hold lanes, work on them, hand them back.
+//! A relay's life: wait for the store, lease lanes, work on them, release them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
     Context, RelayError,
     destinations::Destinations,
     lanes::{Change, LaneLeases},
-    publish::SinkSlot,
+    sink_slot::SinkSlot,
     tenure::{End, Outliving, Tenure},
     watch::Stall,
 };
@@ -19,11 +19,11 @@ use crate::{
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// How often to look for lanes while holding none.
+/// How often to look for lanes while the relay has none.
 const EMPTY_HANDED: Duration = Duration::from_millis(250);
-/// So many stalls with nothing moved in between end the relay: whoever supervises it starts another.
+/// This many stalls in a row without progress end the relay, so that a supervisor can start another one.
 const STALLS_MAX: u32 = 2;
-/// How long handing the lanes back may take: without it they run out by themselves.
+/// How long releasing the lanes may take. If it fails, their leases expire.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn live(
@@ -51,7 +51,7 @@ pub(super) async fn live(
         let end = match gathered {
             Ok(Ok(Some(blocked))) => {
                 context.store_is_up();
-                context.progress.set_lanes(leases.held.len());
+                context.progress.set_lanes(leases.lanes.len());
                 Tenure::new(&context, &mut leases, &mut outliving, blocked)
                     .run()
                     .await
@@ -77,7 +77,7 @@ pub(super) async fn live(
                 progressed,
             }) => {
                 stalls = if progressed { 1 } else { stalls + 1 };
-                // What the old tenure sent may still be carried out: only lanes with new epochs keep it out.
+                // The database may still execute what the old tenure sent. Only lanes with new epochs fence it.
                 leases.forget();
                 context.stalled(waiting_for, stalls)?;
                 continue;
@@ -88,7 +88,7 @@ pub(super) async fn live(
         match done {
             Ok(()) => patience = Patience::default(),
             Err(error) => {
-                // Which lanes are still ours is what the next heartbeat says.
+                // The next heartbeat says which lanes this relay still has.
                 context.wait_for_store(error, &mut patience).await?;
             }
         }
@@ -98,24 +98,24 @@ pub(super) async fn live(
     Ok(())
 }
 
-/// Takes what lanes are to be had. `None`: there are none now. Else the keys of theirs that are blocked.
+/// Acquires free lanes. Returns the blocked keys of all lanes that the relay holds, or `None` if it holds none.
 async fn gather(context: &Context, leases: &mut LaneLeases) -> Result<Option<Vec<(u8, u64)>>, StoreError> {
-    // One that is on its way may have taken lanes.
+    // A heartbeat that is still running may have taken lanes.
     if leases.is_beating() {
         let beat = leases.beaten().await?;
-        leases.absorb(beat);
+        leases.merge_beat(beat);
     }
     context.store.check().await?;
     leases.start_beat();
     let beat = leases.beaten().await?;
-    match leases.absorb(beat) {
+    match leases.merge_beat(beat) {
         Change::Surplus(surplus) => leases.hand_back(surplus).await?,
-        Change::Keep | Change::Gained | Change::Lost => leases.settle_in(),
+        Change::Keep | Change::Gained | Change::Lost => leases.adopt_gained(),
     }
-    if leases.held.is_empty() {
+    if leases.lanes.is_empty() {
         return Ok(None);
     }
-    Ok(Some(context.store.blocked_keys(&leases.held).await?))
+    Ok(Some(context.store.blocked_keys(&leases.lanes).await?))
 }
 
 async fn leave(leases: &mut LaneLeases) {
@@ -124,14 +124,14 @@ async fn leave(leases: &mut LaneLeases) {
         Ok(Err(error)) => {
             tracing::warn!(
                 why = error.chain(),
-                "the lanes could not be handed back: they run out by themselves"
+                "could not release the lanes: their leases will expire"
             );
         }
-        Err(_) => tracing::warn!("the store does not answer: the lanes run out by themselves"),
+        Err(_) => tracing::warn!("the database does not answer: the leases of the lanes will expire"),
     }
 }
 
-/// Grows while the store keeps failing.
+/// The wait before the next attempt. It grows while the store keeps failing.
 pub(super) struct Patience(Duration);
 
 impl Default for Patience {
@@ -141,7 +141,7 @@ impl Default for Patience {
 }
 
 impl Context {
-    /// Waits before the store is tried again; says so. An error that waiting can't mend ends the relay.
+    /// Logs the error and waits before the next attempt. Returns errors that waiting can't fix; they end the relay.
     async fn wait_for_store(&self, error: StoreError, patience: &mut Patience) -> Result<(), RelayError> {
         match error.kind {
             StoreErrorKind::NotMigrated | StoreErrorKind::Misconfigured => {
@@ -155,13 +155,13 @@ impl Context {
         Ok(())
     }
 
-    /// Says what the relay waits for in vain. A new tenure may help; when it did not, a new process may.
+    /// Logs what the relay waits for. A new tenure may help. If it did not, a new process may.
     fn stalled(&self, waiting_for: String, stalls: u32) -> Result<(), RelayError> {
         self.progress.stalled_is(Some(&waiting_for));
         if stalls >= STALLS_MAX {
             return Err(RelayError::Stalled { waiting_for });
         }
-        tracing::error!(waiting_for, "the relay does not get on: starting over");
+        tracing::error!(waiting_for, "the relay makes no progress: starting over");
         Ok(())
     }
 

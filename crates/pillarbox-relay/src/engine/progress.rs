@@ -1,4 +1,4 @@
-//! What a relay has done so far and how it is: for status, health, metrics and measuring.
+//! Counters and the state of a relay, for status, health, metrics and measurements.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     store::{Trouble, TroubleKind},
 };
 
-/// More troubles than this are not told one by one.
+/// At most this many troubles are listed.
 const TROUBLES_MAX: usize = 20;
 
 /// Counters of one relay since its start. Cheap to read at any time.
@@ -33,21 +33,21 @@ pub struct Progress {
     pub dead: AtomicU64,
     /// Settled in the store: published, parked or dead.
     pub settled: AtomicU64,
-    /// Events the sweep found that discovery had missed: should stay 0.
+    /// Events that the sweep found and discovery had missed. Should stay 0.
     pub swept: AtomicU64,
     /// Read and not settled yet.
     pub in_flight: AtomicU64,
     pub lanes: AtomicU64,
-    /// Why nothing moves, when the store is away.
+    /// Why the store is away, if it is.
     store_down: Mutex<Option<String>>,
     sinks: Mutex<BTreeMap<String, SinkState>>,
-    /// The paused ones, and why.
+    /// The paused destinations, and why.
     destinations: Mutex<BTreeMap<String, Outage>>,
-    /// What the relay waits for in vain.
+    /// What the relay waits for, if it has stalled.
     stalled: Mutex<Option<Outage>>,
-    /// When the relay's loop last went round.
+    /// When the relay's loop last ran.
     ticked: Mutex<Option<Instant>>,
-    /// They know how their schema registry is, and how often they warned.
+    /// For the state of the schema registry and the number of warnings.
     checks: Option<Arc<Checks>>,
 }
 
@@ -55,7 +55,7 @@ pub struct Progress {
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum SinkState {
     Up,
-    /// Paused until it answers again; no event is charged with it.
+    /// Paused until it answers again. No attempt is counted.
     Down(Outage),
 }
 
@@ -67,7 +67,7 @@ pub struct Outage {
     pub since: Timestamp,
 }
 
-/// The same at one moment.
+/// The counters and the state at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProgressReport {
     pub read: u64,
@@ -83,11 +83,11 @@ pub struct ProgressReport {
     pub sinks: BTreeMap<String, SinkState>,
     /// Destinations that are paused: `sink/stream topic[partition]`.
     pub paused: BTreeMap<String, Outage>,
-    /// What the relay waits for in vain.
+    /// What the relay waits for, if it has stalled.
     pub stalled: Option<Outage>,
-    /// Failed checks that were only warned of.
+    /// Failed checks that only caused a warning.
     pub warned: u64,
-    /// Why events may wait to be checked, when the schema registry is away.
+    /// Why the schema registry is away, if it is. Events may wait to be checked.
     pub schema_registry_down: Option<String>,
 }
 
@@ -132,7 +132,7 @@ impl Progress {
         }
     }
 
-    /// Whether that is news: the store was up and is down now, or the other way round.
+    /// Returns whether this is new: the store was up and is down now, or the other way round.
     pub(super) fn store_is(&self, down: Option<String>) -> bool {
         let mut state = self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
         let news = state.is_some() != down.is_some();
@@ -140,7 +140,7 @@ impl Progress {
         news
     }
 
-    /// A sink is away, for this reason; or (`None`) it is up.
+    /// Records that a sink is away and why, or (`None`) that it is up.
     pub(super) fn sink_is(&self, sink: &str, why: Option<&str>) {
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match sinks.remove(sink) {
@@ -151,7 +151,7 @@ impl Progress {
         sinks.insert(sink.to_owned(), state);
     }
 
-    /// A destination takes nothing, for this reason; or (`None`) it takes events.
+    /// Records that a destination accepts nothing and why, or (`None`) that it accepts events.
     pub(super) fn destination_is(&self, label: &str, why: Option<&str>) {
         let mut paused = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(outage) = Outage::after(paused.remove(label), why) {
@@ -164,18 +164,18 @@ impl Progress {
         *stalled = Outage::after(stalled.take(), waiting_for);
     }
 
-    /// The relay's loop goes round.
+    /// The relay's loop runs.
     pub(super) fn tick(&self) {
         *self.ticked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// For how long the relay's loop has not gone round; it does so every second.
+    /// How long ago the relay's loop last ran. It runs every second.
     pub fn silent_for(&self) -> Duration {
         let ticked = *self.ticked.lock().unwrap_or_else(PoisonError::into_inner);
         ticked.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
-    /// What keeps the relay of this name from delivering: what it waits for, sinks and destinations that take nothing.
+    /// What keeps the relay of this name from delivering: a stall, and sinks and destinations that accept nothing.
     pub fn troubles(&self, relay: &str) -> Vec<Trouble> {
         let report = self.report();
         let trouble = |kind, what, Outage { why, since }| Trouble {
@@ -193,7 +193,7 @@ impl Progress {
         let stalled = report.stalled.into_iter();
         let stalled = stalled.map(|outage| trouble(TroubleKind::Stall, relay.to_owned(), outage));
         let mut troubles: Vec<Trouble> = stalled.chain(sinks).chain(paused).collect();
-        // The oldest stay, so that a new one does not push one out that people were told of.
+        // Keep the oldest, so that a new trouble does not replace one that people know about.
         troubles.sort_by_key(|trouble| trouble.since);
         troubles.truncate(TROUBLES_MAX);
         troubles
@@ -228,7 +228,7 @@ impl Progress {
 }
 
 impl Outage {
-    /// What is known now: nothing when there is no reason; a new reason changes nothing about the time.
+    /// The state after this report. `None` if there is no reason. A new reason does not change the start time.
     fn after(before: Option<Self>, why: Option<&str>) -> Option<Self> {
         let why = why?.to_owned();
         let now = || {

@@ -1,4 +1,4 @@
-//! Looks for events that discovery should have brought and did not. It should find nothing.
+//! Looks for events that discovery should have returned and did not. There should be none.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -7,8 +7,9 @@ use crate::{
     store::{HeldLane, PageLimit, Store, StoreError},
 };
 
-/// What is pending up to `decided` and was not `known` before this looked. Discovery had returned everything up to
-/// `decided` by then, so such an event was missed. It reads from the low marks, so it costs what is unsettled.
+/// Finds events up to `decided` that are pending and not in `known`. Discovery had returned everything up to `decided`
+/// before, so it missed such an event. The sweep reads from the low marks, so its cost depends on the number of
+/// unsettled events.
 pub(super) async fn missed(
     store: Arc<dyn Store>,
     lanes: &[HeldLane],
@@ -21,7 +22,7 @@ pub(super) async fn missed(
     loop {
         let page = reader.next(limit).await?;
         let past = page.events.last().is_some_and(|event| event.seq > decided);
-        // A delayed event is pending in the store and waits in its side table.
+        // A delayed event is pending in the store and waits in the side table.
         missed.extend(page.events.into_iter().filter(|event| {
             event.seq <= decided && event.event.available_at.is_none() && !known.contains(&event.seq)
         }));

@@ -1,4 +1,5 @@
-//! How far everything is settled: the low mark, from pages instead of single events, so that it costs an event nothing.
+//! The low mark: how far everything is settled. It is computed from pages instead of single events, so it costs nothing
+//! for each event.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,16 +9,16 @@ pub(super) struct Tally {
     /// Pages with unsettled events, oldest first.
     pages: VecDeque<Page>,
     next: u64,
-    /// How far the store was decided when the latest page came.
+    /// How far the store was decided at the latest page.
     decided: Seq,
-    /// Something was dropped unsettled: the low mark stays here, and pages are of no more interest.
+    /// Events were dropped unsettled. The low mark stays here, and pages no longer matter.
     frozen: Option<Seq>,
 }
 
 struct Page {
     number: u64,
     seqs: Vec<Seq>,
-    /// The smallest seq of the page. A late commit may bring one below an earlier page's.
+    /// The smallest seq of the page. After a late commit it can be below the seqs of an earlier page.
     first: Seq,
     unsettled: usize,
 }
@@ -32,7 +33,7 @@ impl Tally {
         }
     }
 
-    /// From now on the low mark stays where it is: what is read is not all kept.
+    /// From now on the low mark does not move, because not every event that is read is kept.
     pub(super) fn freeze(&mut self) {
         self.frozen = Some(self.low_mark());
         self.pages.clear();
@@ -69,7 +70,7 @@ impl Tally {
         }
         let at = self.pages.partition_point(|p| p.number < page);
         let Some(found) = self.pages.get_mut(at).filter(|p| p.number == page) else {
-            debug_assert!(false, "a page is closed by its last event");
+            debug_assert!(false, "the last event of a page closes it");
             return;
         };
         found.unsettled -= 1;
@@ -110,12 +111,12 @@ mod tests {
         let late = tally.open([12, 20].into_iter(), 18);
         tally.settled(first);
         tally.settled(first);
-        assert_eq!(tally.low_mark(), 11, "a late commit's seq is open");
+        assert_eq!(tally.low_mark(), 11, "the seq of a late commit is open");
         tally.settled(late);
         assert_eq!(
             tally.low_mark(),
             11,
-            "which of a page's events is settled is not known"
+            "the tally does not know which event of a page is settled"
         );
         assert!(tally.contains(20) && !tally.contains(15));
         tally.settled(late);

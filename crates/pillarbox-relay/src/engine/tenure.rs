@@ -1,13 +1,14 @@
-//! The work on one set of lanes, from their low marks until the set changes: discover, publish, settle, side by side.
+//! The work on one set of lanes, from their low marks until the set changes. Discovery, publishing and settling run
+//! concurrently.
 //!
-//! When the set changes, or the store has failed, the tenure ends quietly: nothing new goes out, what is in flight is
-//! waited for and settled, what has not gone out is dropped from memory (it is in the store), and a new tenure starts
-//! from the low marks. That one way covers joining, leaving, handing over and recovering.
+//! When the set changes, or the store has failed, the tenure ends in an orderly way. It sends nothing new. It waits for
+//! what is in flight and settles it. It drops the other events from memory; they are in the store. A new tenure starts
+//! from the low marks. Joining, leaving, handing over and recovering all use this one path.
 //!
-//! Whoever starts a job owns its answer: what waits for a job of this tenure is part of the tenure and ends with it. What
-//! outlives it (lanes, the health of sinks and destinations) waits for no job of a tenure.
+//! Whatever waits for a job of this tenure is part of the tenure and ends with it. State that outlives the tenure
+//! (lanes, the health of sinks and destinations) never waits for a job of a tenure.
 
-mod discover;
+mod admit;
 mod due;
 mod publish;
 mod schedule;
@@ -27,10 +28,10 @@ use self::{settle::STORE_RETRY, timer::Timer};
 use super::{
     Context, RelayError,
     destinations::{DestinationId, Destinations},
-    discover::Discovery,
+    discovery::Discovery,
     examine::{Examined, Examiner},
     lanes::LaneLeases,
-    publish::SinkSlot,
+    sink_slot::SinkSlot,
     watch::{Job, Stall, Watch},
     window::{Entry, Settling, Window},
 };
@@ -40,25 +41,25 @@ use crate::{
     store::{Due, DuePlace, HeldLane, Settled, StoreError, StoreErrorKind, Trouble},
 };
 
-/// How long a relay that is to stop waits for its last settlement. Giving up costs duplicates, no loss.
+/// How long a stopping relay waits for its last settlement. Giving up causes duplicates, but no loss.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why a tenure ended.
 pub(super) enum End {
-    /// The relay is to stop.
+    /// The relay must stop.
     Stop,
-    /// The set of lanes changes; this many are to be handed back first.
+    /// The set of lanes changes. Release `surplus` lanes first.
     Regroup {
         surplus: usize,
     },
-    /// The store failed, or says that lanes were lost.
+    /// The store failed, or reported that lanes were lost.
     Store(StoreError),
-    /// Nothing moves any more.
+    /// Nothing makes progress any more.
     Stalled(Stall),
     Fatal(RelayError),
 }
 
-/// Something done in the background.
+/// The result of a background job.
 enum Done {
     Published {
         slot: usize,
@@ -82,7 +83,7 @@ enum Done {
     },
 }
 
-/// What is on its way to or from one sink.
+/// The jobs that are running for one sink.
 #[derive(Default, Clone, Copy)]
 struct InFlight {
     batches: usize,
@@ -96,12 +97,12 @@ impl InFlight {
     }
 }
 
-/// What outlives a tenure and is lent to each.
+/// State that outlives a tenure. Each tenure borrows it.
 pub(super) struct Outliving {
     pub(super) slots: Vec<SinkSlot>,
     pub(super) destinations: Destinations,
     pub(super) rng: StdRng,
-    /// What the store was told last of this relay's troubles, and when.
+    /// The troubles of this relay that were last written to the store, and when.
     pub(super) reported: (Vec<Trouble>, Instant),
 }
 
@@ -112,34 +113,35 @@ pub(super) struct Tenure<'a> {
     destinations: &'a mut Destinations,
     rng: &'a mut StdRng,
     reported: &'a mut (Vec<Trouble>, Instant),
-    /// The lanes as they were at the start: what is fenced.
-    held: Arc<[HeldLane]>,
+    /// The lanes as they were at the start. Settlements are fenced by their epochs.
+    lanes: Arc<[HeldLane]>,
     window: Window,
     discovery: Discovery,
-    /// Everything up to this seq that was there at the start has been read: only so far may the side table's events go out.
+    /// Every event up to this seq that existed at the start has been read. Events of the side table above it must not
+    /// be sent.
     reached: Seq,
     jobs: JoinSet<Done>,
     watch: Watch<Id>,
     ending: Option<(End, Instant)>,
-    /// By sink.
+    /// One for each sink.
     in_flight: Vec<InFlight>,
     /// Counts batches, so that destinations take turns.
     turn: usize,
-    /// Paused destinations with a trial on its way.
+    /// Paused destinations with a running trial.
     trying: HashSet<DestinationId>,
     beat: Timer,
     sweep: Timer,
     report: Timer,
-    /// Settling and asking for due events take turns, so that an answer about the side table is never older than what
-    /// was written to it.
+    /// Settling and reading due events take turns. So an answer about the side table is never older than the last write
+    /// to it.
     side_table_busy: bool,
     due_at: Instant,
-    /// Where the next look at the due events goes on; `None`: at the first.
+    /// Where the next read of due events continues. `None`: at the first one.
     due_after: Option<DuePlace>,
-    /// When this round of looks at the due events began.
+    /// When this round of reads of the due events began.
     due_round: Instant,
     unsettled_since: Option<Instant>,
-    /// A settlement that the store did not take, to be tried again.
+    /// A settlement that the store did not accept, and when to try it again.
     postponed: Option<(Settling, Instant)>,
     retry_in: Duration,
 }
@@ -157,15 +159,15 @@ impl<'a> Tenure<'a> {
             rng,
             reported,
         } = outliving;
-        let held: Arc<[HeldLane]> = leases.held.clone().into();
+        let lanes: Arc<[HeldLane]> = leases.lanes.clone().into();
         let ordered = slots
             .iter()
             .map(|slot| slot.sink.capabilities().ordered)
             .collect();
-        let low_mark = held.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
+        let low_mark = lanes.iter().map(|lane| lane.low_mark).min().unwrap_or(0);
         let discovery = Discovery::start(
             context.store.clone(),
-            &held,
+            &lanes,
             context.options.poll_interval_max,
             Examiner::new(context.options.checks.clone()),
         );
@@ -179,7 +181,7 @@ impl<'a> Tenure<'a> {
             destinations,
             rng,
             reported,
-            held,
+            lanes,
             window: Window::new(ordered, blocked, low_mark),
             discovery,
             reached: Seq::MIN,
@@ -257,7 +259,7 @@ impl<'a> Tenure<'a> {
         }
     }
 
-    /// Nothing new goes out from here on.
+    /// Ends the tenure. Nothing new is sent from now on.
     fn end(&mut self, end: End) {
         if self.ending.is_none() {
             self.ending = Some((end, Instant::now()));
@@ -271,7 +273,7 @@ impl<'a> Tenure<'a> {
         let now = Instant::now();
         let other = || reading.into_iter().chain(beating);
         if let Some(stall) = self.watch.stalled(now, other(), work) {
-            // It ends at once: what it waits for may never come.
+            // The tenure ends at once, because the job that it waits for may never end.
             self.ending = Some((End::Stalled(stall), now));
         } else if self.watch.is_well(now, other()) {
             self.context.progress.stalled_is(None);
@@ -295,5 +297,5 @@ impl<'a> Tenure<'a> {
     }
 }
 
-/// How often the store may be told what keeps this relay from delivering.
+/// How often the relay's troubles may be written to the store.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
-//! Whether a tenure still gets anywhere. Pure: time comes in as an argument.
+//! Whether a tenure still makes progress. Pure: time is an argument.
 //!
-//! Sinks are asked and answered under a timeout of the engine's own, and so is the sweep; a store's answers are not, because
-//! what a statement may take is the store's to say. So a job that never ends, or a state that waits for no job, shows here.
+//! The engine itself limits how long it waits for a sink and for the sweep. It does not limit other calls of the store,
+//! because the store knows how long a statement may take. So this module finds a job that never ends, and a state in
+//! which no job is running.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,7 +12,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Something a tenure waits for.
+/// A kind of job that a tenure waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Job {
     Publish,
@@ -29,35 +30,35 @@ impl Job {
         match self {
             Self::Publish => "a sink to answer a batch",
             Self::Check => "a sink to say whether it is up",
-            Self::Settle => "the database to write down what became of events",
+            Self::Settle => "the database to write the results of events",
             Self::Due => "the database to return due events",
             Self::Sweep => "the database to look for missed events",
             Self::Heartbeat => "the database to renew the lanes",
             Self::Read => "the database to return new events",
-            Self::Report => "the database to note this relay's troubles",
+            Self::Report => "the database to write this relay's troubles",
         }
     }
 }
 
-/// Jobs on their way, and when something last came of one.
+/// The running jobs, and when one last made progress.
 pub(super) struct Watch<Id> {
     limit: Duration,
     running: HashMap<Id, (Job, Instant)>,
     began: Instant,
     last_result: Instant,
-    /// Jobs of which one has ended.
+    /// Kinds of jobs of which at least one has ended.
     ended: HashSet<Job>,
 }
 
-/// What is waited for in vain.
+/// What the tenure waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stall {
     pub(super) waiting_for: String,
-    /// A job of this kind had ended before, or, where the wait is for none, something had moved.
+    /// Whether a job of this kind had ended before. If no job is running: whether there had been progress.
     pub(super) progressed: bool,
 }
 
-/// For so long a stall that is over is still shown, or nobody would see it.
+/// How long a stall is still shown after it is over, so that people can see it.
 const SHOWN_FOR: Duration = Duration::from_secs(5);
 
 impl<Id: Eq + Hash> Watch<Id> {
@@ -84,7 +85,7 @@ impl<Id: Eq + Hash> Watch<Id> {
     /// A job of this kind has ended.
     pub(super) fn done(&mut self, job: Job, now: Instant) {
         self.ended.insert(job);
-        // Looking moves no event.
+        // Only these jobs move events.
         if matches!(job, Job::Publish | Job::Check | Job::Settle | Job::Read) {
             self.last_result = now;
         }
@@ -101,8 +102,8 @@ impl<Id: Eq + Hash> Watch<Id> {
         long(self.began) && !self.ended.is_empty() && !jobs.any(|(_, since)| long(since))
     }
 
-    /// What the tenure waits for in vain. `other` are waits that are not jobs of the tenure; `work`: it has events that could
-    /// move.
+    /// Whether the tenure has stalled, and what it waits for. `other`: waits that are not jobs of the tenure. `work`:
+    /// there are events to deliver.
     pub(super) fn stalled(
         &self,
         now: Instant,
@@ -123,14 +124,14 @@ impl<Id: Eq + Hash> Watch<Id> {
         let idle = now.saturating_duration_since(self.last_result);
         (work && idle > self.limit).then(|| Stall {
             waiting_for: format!(
-                "waiting for nothing, with events to move: nothing has moved for {} s",
+                "events wait although no job is running: no progress for {} s",
                 idle.as_secs()
             ),
             progressed: self.has_moved(),
         })
     }
 
-    /// When to look again at the latest.
+    /// The latest time for the next look.
     pub(super) fn next_look(&self, now: Instant) -> Instant {
         now + self.limit / 4
     }
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(watch.stalled(start + LIMIT, [], true), None);
         let stall = watch.stalled(start + LATER, [], false).unwrap();
         assert!(
-            stall.waiting_for.contains("write down") && !stall.progressed,
+            stall.waiting_for.contains("write the results") && !stall.progressed,
             "{stall:?}"
         );
         watch.ended(&1, start + LATER);

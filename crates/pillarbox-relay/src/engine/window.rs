@@ -1,10 +1,10 @@
-//! What is between discovery and settling: which event may go out now, which waits for its key, which is to be written
-//! down. Pure: no I/O, no clock, no randomness, so that a property test can drive it.
+//! The window between discovery and settling. It decides which event may be sent now, which event waits for its key,
+//! and which results are written. Pure: no I/O, no clock, no randomness, so that a property test can drive it.
 //!
-//! Of one key at most one event (at an ordered sink: one batch's) is in flight. A key with a failing event is *blocked*: its
-//! later events are held, that is, written into the side table, until the store says that the key is free. A key is
-//! also blocked when one of its events died and the route says `after_death: block` or `latest`. The store then decides
-//! which event is next.
+//! At most one event of a key is in flight; at an ordered sink, the events of one batch. A key with a failing event is
+//! *blocked*. Its later events are held: they are written into the side table until the store says that the key is
+//! free. A key is also blocked when one of its events died and the route says `after_death: block` or `latest`. The
+//! store then decides which event is next.
 
 mod aside;
 mod entry;
@@ -32,25 +32,26 @@ use crate::{
 };
 
 pub(super) struct Window {
-    /// Per sink: may several events of a key be in one batch?
+    /// For each sink: whether one batch may contain several events of a key.
     ordered: Vec<bool>,
-    /// Per destination: events that can go out now.
+    /// For each destination: the events that can be sent now.
     ready: Vec<VecDeque<Entry>>,
-    /// Keys with an event ready or in flight, and those that wait behind it.
+    /// Keys with an event that is ready or in flight, and the events behind it.
     keys: KeyMap<VecDeque<Entry>>,
     /// Keys with failing or held events in the side table.
     blocked: HashSet<KeyId>,
-    /// Events of the side table that are in the window, as the store returns them until they are settled, and how many
-    /// of each key.
+    /// The events of the side table that are in the window, because the store returns them until they are settled. And
+    /// their number for each key.
     parked: HashSet<Seq>,
     parked_keys: HashMap<KeyId, usize>,
     pages: Tally,
     settling: Settling,
-    /// What a sink that is away would fill the window with.
+    /// What is set aside while a sink is away.
     aside: Aside,
-    /// On their way into the side table, unless their key comes free before that.
+    /// Events that will be written into the side table, unless their key becomes free before that.
     to_hold: Vec<Entry>,
-    /// Keys with events on their way into the side table, and how many: what the store says of such a key is out of date.
+    /// Keys with events that are being written into the side table, and their number. What the store says about such a
+    /// key is out of date.
     joining: HashMap<KeyId, usize>,
     events: usize,
     bytes: usize,
@@ -79,7 +80,7 @@ impl Window {
         }
     }
 
-    /// Events and bytes in the window: read and not settled.
+    /// Events and bytes in the window: read and not yet settled.
     pub(super) fn load(&self) -> (usize, usize) {
         (self.events, self.bytes)
     }
@@ -89,23 +90,23 @@ impl Window {
         self.pages.low_mark()
     }
 
-    /// Notes a page of discovery: the seqs it brought, and how far the store is decided. Its events must follow, each
-    /// by one of the `admit…` calls.
+    /// Registers a page of discovery: its seqs, and how far the store is decided. Each of its events must follow in one
+    /// of the `admit…` calls.
     pub(super) fn open_page(&mut self, seqs: impl Iterator<Item = Seq>, decided: Seq) -> u64 {
         self.pages.open(seqs, decided)
     }
 
-    /// How far discovery had everything, and which of it may not be settled yet.
+    /// How far discovery has returned everything, and which of these events may be unsettled.
     pub(super) fn decided(&self) -> (Seq, HashSet<Seq>) {
         self.pages.decided()
     }
 
-    /// Whether discovery brought this event and it may not be settled yet.
+    /// Whether discovery returned this event and it may be unsettled.
     pub(super) fn may_hold(&self, seq: Seq) -> bool {
         self.pages.contains(seq)
     }
 
-    /// An event from discovery, in its order.
+    /// Admits an event from discovery, in its order.
     pub(super) fn admit(&mut self, entry: Entry) {
         if self.aside.has(entry.key) {
             return;
@@ -114,11 +115,11 @@ impl Window {
         if self.blocked.contains(&entry.key) {
             self.hold(entry);
         } else {
-            self.enqueue(entry);
+            self.queue_in_key(entry);
         }
     }
 
-    /// An event from discovery whose time has not come.
+    /// Admits an event from discovery that is not due yet.
     pub(super) fn admit_delayed(&mut self, entry: Entry, available_at: jiff::Timestamp) {
         self.count_in(&entry);
         self.settling.settlement.delayed.push(Delayed {
@@ -128,7 +129,7 @@ impl Window {
         self.settling.receipts.push(entry.receipt(false));
     }
 
-    /// A row from discovery or the side table that will never be delivered.
+    /// Admits a row, from discovery or the side table, that will never be delivered.
     pub(super) fn admit_dead(&mut self, dead: Dead, page: Option<u64>) {
         self.events += 1;
         let key = (dead.lane, dead.key.as_deref().map_or(0, key_hash));
@@ -147,8 +148,8 @@ impl Window {
         self.settling.settlement.dead.push(dead);
     }
 
-    /// An event of the side table whose time has come. The store returns it until it is settled, so one that is here is
-    /// passed over. `delayed`: it does not belong to its key's failing ones, and waits with them where there are any.
+    /// Admits a due event of the side table. The store returns it until it is settled, so it is skipped if it is
+    /// already here. `delayed`: it is not one of the failing events of its key. If there are any, it waits behind them.
     pub(super) fn admit_parked(&mut self, mut entry: Entry, delayed: bool) {
         debug_assert!(entry.is_parked());
         entry.delayed = delayed;
@@ -156,8 +157,8 @@ impl Window {
         // could overtake them. The store is asked again after the write.
         let stale = self.joining.contains_key(&entry.key)
             || self.parked_keys.contains_key(&entry.key) && !self.keys.contains_key(&entry.key);
-        // The store keeps it, and returns it again.
-        if self.aside.is_closed(entry.sink) {
+        // The event stays in the store, which will return it again.
+        if self.aside.is_closed(entry.target.sink) {
             if !delayed {
                 self.aside.add(entry.key);
             }
@@ -171,16 +172,16 @@ impl Window {
         if delayed && self.blocked.contains(&entry.key) {
             self.hold(entry);
         } else {
-            self.enqueue(entry);
+            self.queue_in_key(entry);
         }
     }
 
-    /// Whether this event of the side table is here.
+    /// Whether this event of the side table is in the window.
     pub(super) fn has_parked(&self, seq: Seq) -> bool {
         self.parked.contains(&seq)
     }
 
-    /// Up to `max` events for these destinations of one sink, of keys that have nothing else in flight.
+    /// Takes up to `max` events for these destinations of one sink, from keys with nothing else in flight.
     pub(super) fn take_batch(
         &mut self,
         destinations: impl IntoIterator<Item = DestinationId>,
@@ -192,13 +193,13 @@ impl Window {
                 let Some(entry) = self.ready.get_mut(destination).and_then(VecDeque::pop_front) else {
                     break;
                 };
-                let (key, ordered) = (entry.key, self.ordered[entry.sink]);
+                let (key, ordered) = (entry.key, self.ordered[entry.target.sink]);
                 batch.push(entry);
                 if ordered && let Some(waiting) = self.keys.get_mut(&key) {
                     let next = |waiting: &VecDeque<Entry>| {
                         waiting
                             .front()
-                            .is_some_and(|next| next.destination == destination)
+                            .is_some_and(|next| next.target.destination == destination)
                     };
                     while batch.len() < max && next(waiting) {
                         batch.extend(waiting.pop_front());
@@ -209,8 +210,8 @@ impl Window {
         batch
     }
 
-    /// One event to find out whether a paused destination takes something. Not one that got no answer before, where
-    /// there is another: such an event may itself be the reason.
+    /// Takes one event for the trial of a paused destination. If possible, not one that got no answer before, because
+    /// such an event may itself be the reason.
     pub(super) fn take_trial(&mut self, destination: DestinationId) -> Option<Entry> {
         let queue = self.ready.get_mut(destination)?;
         let at = queue.iter().position(|entry| !entry.unanswered).unwrap_or(0);
@@ -222,11 +223,11 @@ impl Window {
     }
 
     fn push_ready(&mut self, entry: Entry) {
-        let destination = entry.destination;
+        let destination = entry.target.destination;
         if self.ready.len() <= destination {
             self.ready.resize_with(destination + 1, VecDeque::new);
         }
-        // What got no answer goes out before the others, whose answers tell whether it is at fault.
+        // An event without an answer is sent before the others. Their answers show whether it is at fault.
         if entry.unanswered {
             self.ready[destination].push_front(entry);
         } else {
@@ -234,7 +235,7 @@ impl Window {
         }
     }
 
-    /// What became of a batch, in its order.
+    /// Applies the results of a batch, in its order.
     pub(super) fn complete(&mut self, batch: Vec<(Entry, Resolution)>) {
         let mut keys: Vec<KeyId> = batch.iter().map(|(entry, _)| entry.key).collect();
         let mut failed = Vec::new();
@@ -283,7 +284,7 @@ impl Window {
         for key in failed {
             self.hold_waiting(key);
         }
-        // An ordered batch has a key several times; each key moves on once.
+        // A batch for an ordered sink may contain a key several times. Each key advances once.
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
@@ -291,7 +292,7 @@ impl Window {
         }
     }
 
-    /// Everything that is to be written down now.
+    /// Takes all results that can be written now.
     pub(super) fn take_settling(&mut self) -> Option<Settling> {
         for entry in self.to_hold.drain(..) {
             self.settling.settlement.held.push(entry.to_parked());
@@ -300,12 +301,12 @@ impl Window {
         (!self.settling.settlement.is_empty()).then(|| std::mem::take(&mut self.settling))
     }
 
-    /// How many results wait to be written down.
+    /// How many results wait to be written.
     pub(super) fn unsettled(&self) -> usize {
         self.settling.settlement.len() + self.to_hold.len()
     }
 
-    /// The store has written a settlement; `free` are the keys that have nothing failing or held left.
+    /// The store has written a settlement. `free` are the keys without failing or held events.
     pub(super) fn settled(&mut self, settling: &Settling, free: &[(Lane, String)]) {
         for receipt in &settling.receipts {
             self.events -= 1;
@@ -323,9 +324,11 @@ impl Window {
         }
     }
 
-    /// The key is free: what was to be held behind it goes on instead, still in order, as all before it is settled.
+    /// The key is free. Its events that were about to be held are queued instead. The order is kept, because everything
+    /// before them is settled.
     fn unblock(&mut self, key: KeyId) {
-        // It failed again while the settlement was being written. That failure is not written yet: the key stays blocked.
+        // The key may have failed again while the settlement was being written. That failure is not written yet, so the
+        // key stays blocked.
         let settlement = &self.settling.settlement;
         let failed = settlement.failed.iter().map(|failed| &failed.parked);
         let failed = failed.map(|parked| (parked.lane, key_hash(&parked.key)));
@@ -342,14 +345,16 @@ impl Window {
         self.to_hold = still_held;
         for entry in now_free {
             self.joined(key);
-            self.enqueue(entry);
+            self.queue_in_key(entry);
         }
     }
 
-    fn enqueue(&mut self, entry: Entry) {
+    fn queue_in_key(&mut self, entry: Entry) {
         match self.keys.get_mut(&entry.key) {
             Some(waiting) => waiting.push_back(entry),
-            None if self.aside.is_closed(entry.sink) || self.aside.has(entry.key) => self.put_aside(entry),
+            None if self.aside.is_closed(entry.target.sink) || self.aside.has(entry.key) => {
+                self.put_aside(entry)
+            }
             None => {
                 self.keys.insert(entry.key, VecDeque::new());
                 self.push_ready(entry);
@@ -357,7 +362,7 @@ impl Window {
         }
     }
 
-    /// A failed event's followers go into the side table; those that came from there only leave the window.
+    /// Events behind a failed one move to the side table. Those that came from there only leave the window.
     fn hold_waiting(&mut self, key: KeyId) {
         let Some(waiting) = self.keys.get_mut(&key) else {
             return;
@@ -387,7 +392,7 @@ impl Window {
             return;
         };
         match waiting.pop_front() {
-            Some(next) if self.aside.is_closed(next.sink) => {
+            Some(next) if self.aside.is_closed(next.target.sink) => {
                 let behind = self.keys.remove(&key).unwrap_or_default();
                 self.put_aside(next);
                 behind.into_iter().for_each(|entry| self.put_aside(entry));

@@ -1,9 +1,9 @@
-//! CloudEvents 1.0, by its JSON format and its bindings for Kafka and NATS.
+//! CloudEvents 1.0: its JSON format, and its bindings for Kafka and NATS.
 //!
 //! | attribute | is |
 //! | --- | --- |
 //! | `id` | the event's id |
-//! | `source` | what the route says, else `/<aggregate_type>` |
+//! | `source` | the route's `source`, or `/<aggregate_type>` |
 //! | `type` | the event's type |
 //! | `subject` | the aggregate's id |
 //! | `time` | when it was written |
@@ -13,26 +13,25 @@
 //! | `correlationid` | the header `correlation-id` |
 //! | `aggregatetype`, `aggregateversion`, `schemaversion`, `projectid`, `userid` | these fields |
 //!
-//! Numbers are strings: an Integer of CloudEvents has 32 bits, a version 64. The producer's own headers stand beside
-//! the attributes under their own names.
+//! Numbers are strings, because an Integer of CloudEvents has 32 bits and a version has 64. The producer's own headers
+//! are sent beside the attributes, under their own names.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use pillarbox::wire;
+use pillarbox::wire::{self, cloudevents as attribute};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 
 use super::{Binding, Message, Mode, not_json, own_headers};
 use crate::{event::StoredEvent, sink::SinkError};
 
-const CONTENT_TYPE: &str = "content-type";
 const JSON: &str = "application/json";
 const STRUCTURED: &str = "application/cloudevents+json; charset=UTF-8";
 
-/// What a header of the HTTP and NATS bindings escapes, besides what is not ASCII.
+/// What the HTTP and NATS bindings escape in a header, besides characters that are not ASCII.
 const HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
-/// What a segment of a path can't hold.
+/// What a segment of a path can't contain.
 const SEGMENT: &AsciiSet = &HEADER
     .add(b'#')
     .add(b'/')
@@ -69,7 +68,7 @@ pub(super) fn message<'a>(
 ) -> Result<Message<'a>, SinkError> {
     let event = &stored.event;
     let ours =
-        |name: &str| wire::starts_with(name, binding.prefix) || name.eq_ignore_ascii_case(CONTENT_TYPE);
+        |name: &str| wire::starts_with(name, binding.prefix) || name.eq_ignore_ascii_case(wire::CONTENT_TYPE);
     let (mut headers, body) = match mode {
         Mode::Binary => {
             let attributes = attributes(stored, source).into_iter().map(|(name, value)| {
@@ -78,14 +77,14 @@ pub(super) fn message<'a>(
                     binding.value(value),
                 )
             });
-            let mut headers = vec![(CONTENT_TYPE.into(), JSON.into())];
+            let mut headers = vec![(wire::CONTENT_TYPE.into(), JSON.into())];
             headers.extend(attributes);
             (headers, event.payload.clone())
         }
         Mode::Structured => {
             let body = serde_json::to_vec(&Structured::new(stored, source, None)?)
                 .map_err(|error| not_json(&error))?;
-            (vec![(CONTENT_TYPE.into(), STRUCTURED.into())], body.into())
+            (vec![(wire::CONTENT_TYPE.into(), STRUCTURED.into())], body.into())
         }
     };
     headers.extend(own_headers(&event.headers, ours));
@@ -96,34 +95,34 @@ pub(super) fn message<'a>(
     })
 }
 
-/// All of them but `datacontenttype`, which binary mode carries as the content type.
+/// All attributes except `datacontenttype`, which is the content type in binary mode.
 fn attributes<'a>(stored: &'a StoredEvent, source: Option<&'a str>) -> Vec<(&'static str, Cow<'a, str>)> {
     let event = &stored.event;
     let mut attributes: Vec<(&'static str, Cow<'a, str>)> = vec![
-        ("specversion", "1.0".into()),
-        ("id", event.id.to_string().into()),
+        (attribute::SPEC_VERSION, "1.0".into()),
+        (attribute::ID, event.id.to_string().into()),
         (
-            "source",
+            attribute::SOURCE,
             source.map_or_else(|| of(&event.aggregate_type), Cow::Borrowed),
         ),
-        ("type", event.event_type.as_str().into()),
-        ("subject", event.aggregate_id.as_str().into()),
-        ("time", stored.created_at.to_string().into()),
-        ("partitionkey", event.key().into()),
-        ("aggregatetype", event.aggregate_type.as_str().into()),
-        ("schemaversion", event.schema_version.to_string().into()),
+        (attribute::TYPE, event.event_type.as_str().into()),
+        (attribute::SUBJECT, event.aggregate_id.as_str().into()),
+        (attribute::TIME, stored.created_at.to_string().into()),
+        (attribute::PARTITION_KEY, event.key().into()),
+        (attribute::AGGREGATE_TYPE, event.aggregate_type.as_str().into()),
+        (attribute::SCHEMA_VERSION, event.schema_version.to_string().into()),
     ];
     let version = event.aggregate_version.map(|version| version.to_string().into());
     let header = |name: &str| event.headers.get(name).map(|text| text.as_str().into());
     let optional = [
-        ("aggregateversion", version),
-        ("projectid", event.project_id.as_deref().map(Into::into)),
-        ("userid", event.user_id.as_deref().map(Into::into)),
-        ("traceparent", header(wire::TRACEPARENT)),
-        ("tracestate", header(wire::TRACESTATE)),
-        ("correlationid", header(wire::CORRELATION_ID)),
+        (attribute::AGGREGATE_VERSION, version),
+        (attribute::PROJECT_ID, event.project_id.as_deref().map(Into::into)),
+        (attribute::USER_ID, event.user_id.as_deref().map(Into::into)),
+        (attribute::TRACEPARENT, header(wire::TRACEPARENT)),
+        (attribute::TRACESTATE, header(wire::TRACESTATE)),
+        (attribute::CORRELATION_ID, header(wire::CORRELATION_ID)),
     ];
-    // An attribute is never empty: what is empty is left out.
+    // An attribute must not be empty, so empty ones are left out.
     attributes.extend(
         optional
             .into_iter()
@@ -133,7 +132,7 @@ fn attributes<'a>(stored: &'a StoredEvent, source: Option<&'a str>) -> Vec<(&'st
     attributes
 }
 
-/// The source of events whose route says none: a path, as a relative URI.
+/// The source of events whose route has none: a path, as a relative URI.
 fn of(aggregate_type: &str) -> Cow<'_, str> {
     format!("/{}", utf8_percent_encode(aggregate_type, SEGMENT)).into()
 }
@@ -145,7 +144,7 @@ pub(super) struct Structured<'a> {
 }
 
 impl<'a> Structured<'a> {
-    /// `position` is where a stream's reader goes on from: an extension attribute.
+    /// `position`: where a reader of the stream continues. It is an extension attribute.
     pub(super) fn new(
         stored: &'a StoredEvent,
         source: Option<&'a str>,

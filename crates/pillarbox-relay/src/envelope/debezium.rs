@@ -1,11 +1,10 @@
-//! What consumers of Debezium's outbox event router know: the payload, the key, and the headers `id` and `eventType` (the
-//! event router's `table.fields.additional.placement: type:header:eventType`). The producer's own headers come along.
+//! The format of Debezium's outbox event router: the payload, the key, and the headers `id` and `eventType` (the event
+//! router's `table.fields.additional.placement: type:header:eventType`). The producer's own headers are included.
+
+use pillarbox::wire::debezium::{EVENT_TYPE, ID};
 
 use super::{Message, own_headers};
 use crate::event::StoredEvent;
-
-pub(super) const ID: &str = "id";
-pub(super) const EVENT_TYPE: &str = "eventType";
 
 pub(super) fn message(stored: &StoredEvent) -> Message<'_> {
     let event = &stored.event;

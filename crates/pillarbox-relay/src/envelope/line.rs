@@ -1,6 +1,6 @@
-//! An event as one line of JSON, for the sinks that people and pipes read. A line has no headers, so every envelope is an
-//! object here: `raw` and `pillarbox` the one with everything, CloudEvents its JSON format, `debezium` its key, headers
-//! and payload.
+//! An event as one line of JSON, for sinks that people and pipes read. A line has no headers, so every envelope is an
+//! object here. `raw` and `pillarbox` are the object with everything. CloudEvents uses its JSON format. `debezium` has
+//! its key, headers and payload.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -18,14 +18,15 @@ struct Debezium<'a> {
     payload: &'a RawValue,
 }
 
-/// Appends the event's line. Line breaks between the tokens of a payload become spaces: it is the same JSON, on one line.
+/// Appends the event's line. Line breaks between the tokens of a payload become spaces, so it is the same JSON on one
+/// line.
 pub(crate) fn write(into: &mut Vec<u8>, outgoing: &Outgoing, position: Option<u64>) -> Result<(), SinkError> {
     let start = into.len();
     if let Err(error) = object(into, outgoing, position) {
         into.truncate(start);
         return Err(error);
     }
-    // Inside a string a line break is always escaped, so a bare one is white space.
+    // Inside a string, a line break is always escaped. So any other one is white space.
     for byte in &mut into[start..] {
         if matches!(byte, b'\n' | b'\r') {
             *byte = b' ';

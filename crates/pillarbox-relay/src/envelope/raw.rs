@@ -1,4 +1,4 @@
-//! The payload as it is; everything else beside it.
+//! The payload is unchanged, and everything else is in headers.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use pillarbox::wire;
 use super::{Header, Message, own_headers};
 use crate::event::StoredEvent;
 
-/// Gives each of the event's fields but the id to `put`, under its name on the wire. A sink may have a place of its own
+/// Passes each field of the event except the id to `put`, under its name on the wire. Some sinks have a special place
 /// for the id.
 pub(crate) fn fields<'a, E>(
     stored: &'a StoredEvent,

@@ -56,7 +56,7 @@ fn headers(message: &Message<'_>) -> BTreeMap<String, String> {
         .iter()
         .map(|(name, text)| (name.to_string(), text.to_string()))
         .collect();
-    assert_eq!(headers.len(), message.headers.len(), "a name comes twice");
+    assert_eq!(headers.len(), message.headers.len(), "a name occurs twice");
     headers
 }
 

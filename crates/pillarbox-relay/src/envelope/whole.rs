@@ -1,8 +1,8 @@
-//! One JSON object with everything, under the names that `enqueue` and the stream use. The producer's headers are in it,
-//! and beside it too, because tracing looks for them there.
+//! One JSON object with everything, under the names that `enqueue` and the stream use. The producer's headers are part
+//! of it. They are also sent as headers, because tracing expects them there.
 
 use jiff::Timestamp;
-use pillarbox::Event;
+use pillarbox::{Event, wire};
 use serde::Serialize;
 
 use super::{Message, not_json, own_headers};
@@ -11,9 +11,7 @@ use crate::{
     sink::SinkError,
 };
 
-const CONTENT_TYPE: &str = "content-type";
-
-/// The object.
+/// The JSON object.
 #[derive(Serialize)]
 pub(super) struct Whole<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,9 +36,9 @@ impl<'a> Whole<'a> {
 pub(super) fn message(stored: &StoredEvent) -> Result<Message<'_>, SinkError> {
     let body = serde_json::to_vec(&Whole::new(stored, None)).map_err(|error| not_json(&error))?;
     let event = &stored.event;
-    let mut headers = vec![(CONTENT_TYPE.into(), "application/json".into())];
+    let mut headers = vec![(wire::CONTENT_TYPE.into(), "application/json".into())];
     headers.extend(own_headers(&event.headers, |name| {
-        name.eq_ignore_ascii_case(CONTENT_TYPE)
+        name.eq_ignore_ascii_case(wire::CONTENT_TYPE)
     }));
     Ok(Message {
         key: event.key(),

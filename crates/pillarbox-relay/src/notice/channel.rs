@@ -1,4 +1,4 @@
-//! A way to people.
+//! A way to reach people.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,16 +10,17 @@ use uuid::Uuid;
 use super::{CommandChannel, LogChannel, Secret, WebhookChannel};
 use crate::http_client::HttpClientError;
 
-/// Delivers a notice. It may be given the same one again, with the same id.
+/// Delivers a notice. It may receive the same one again, with the same id.
 ///
-/// It answers within its time limit, keeps secrets out of its errors, and says in the error whether trying again makes
+/// It returns within its timeout, keeps secrets out of its errors, and says in the error whether a retry makes
 /// sense.
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
-    /// What deliveries are remembered by: the same in every relay with this configuration. It holds no secret.
+    /// Identifies the deliveries of this channel: the same in every relay with this configuration. Contains no
+    /// secret.
     fn key(&self) -> &str;
 
-    /// As people may read it.
+    /// The name for people.
     fn name(&self) -> String;
 
     /// The longest `tell` may take.
@@ -32,16 +33,16 @@ pub trait Channel: Send + Sync + 'static {
 pub enum ChannelError {
     #[error("{0}")]
     Retry(String),
-    /// The other side wants no more notices, ever.
+    /// The receiver wants no more notices, ever.
     #[error("{0}")]
     Gone(String),
 }
 
-/// A channel as it is configured.
+/// A configured channel.
 #[derive(Clone)]
 pub enum ChannelOptions {
     Log {
-        /// Deaths are errors in the log, and not only warnings.
+        /// Log deaths as errors instead of warnings.
         alert: bool,
     },
     Webhook {
@@ -50,7 +51,7 @@ pub enum ChannelOptions {
         timeout: Duration,
     },
     Command {
-        /// The program and its arguments; no shell reads them.
+        /// The program and its arguments. No shell parses them.
         command: Vec<String>,
         timeout: Duration,
     },
@@ -78,7 +79,7 @@ pub fn open(options: &ChannelOptions) -> Result<Arc<dyn Channel>, NoticeError> {
     })
 }
 
-/// A key for what may hold a secret, such as an address: the beginning of its SHA-256.
+/// A key for a text that may contain a secret, such as an address: the beginning of its SHA-256.
 pub(super) fn key(kind: &str, of: &str) -> String {
     let digest = digest::digest(&digest::SHA256, of.as_bytes());
     let hex: String = digest
@@ -90,7 +91,7 @@ pub(super) fn key(kind: &str, of: &str) -> String {
     format!("{kind}-{hex}")
 }
 
-/// As `msg_…`: what a receiver drops copies by.
+/// The id as `msg_…`, by which a receiver drops copies.
 pub(super) fn message_id(id: Uuid) -> impl fmt::Display {
     format!("msg_{}", id.simple())
 }

@@ -1,4 +1,4 @@
-//! Any program that reads a notice from its stdin.
+//! Runs any program that reads a notice from its stdin.
 
 use std::{process::Stdio, time::Duration};
 
@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use super::{Channel, ChannelError, NoticeError, channel::key};
 
-/// What is kept of what it says on stderr, and how much of its last line is passed on.
+/// How much of the program's stderr is kept, and how much of the last line is reported.
 const STDERR_BYTES_MAX: usize = 4 * 1024;
 const LINE_CHARS_MAX: usize = 200;
-/// A program it left behind may keep its stderr open: it is not waited for.
+/// A child that the program left behind may keep stderr open, so the wait is limited.
 const STDERR_WAIT: Duration = Duration::from_millis(500);
 
 pub struct CommandChannel {
@@ -45,10 +45,10 @@ impl CommandChannel {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // A group of its own, so that what it starts can be ended with it.
+            // Its own process group, so that its children can be killed with it.
             .process_group(0)
             .kill_on_drop(true);
-        // The configuration may be given by variables, with passwords and secrets in them.
+        // Environment variables may contain the configuration, with passwords and secrets.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("PILLARBOX_") {
                 command.env_remove(name);
@@ -64,7 +64,7 @@ impl Channel for CommandChannel {
         &self.key
     }
 
-    /// Its arguments may hold a secret.
+    /// The arguments may contain a secret.
     fn name(&self) -> String {
         format!("command {}", self.program)
     }
@@ -79,7 +79,7 @@ impl Channel for CommandChannel {
             .map_err(|error| ChannelError::Retry(format!("it can't be started: {error}")))?;
         let mut group = Group::of(&child);
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-        // Ends with the telling: a child that the program leaves behind may keep its stderr open.
+        // Ends together with `tell`: a child that the program leaves behind may keep its stderr open.
         let said = AbortOnDropHandle::new(tokio::spawn(async move {
             match stderr {
                 Some(stderr) => last_line(stderr).await,
@@ -88,7 +88,7 @@ impl Channel for CommandChannel {
         }));
         let ended = timeout(self.timeout, async {
             if let Some(mut stdin) = stdin {
-                // A program that does not read it all may be done all the same: its exit code tells.
+                // A program that does not read everything may still succeed: its exit code decides.
                 let _ = stdin.write_all(body.as_bytes()).await;
             }
             child.wait().await
@@ -103,7 +103,7 @@ impl Channel for CommandChannel {
                 group.leave();
                 format!("it ended with {status}")
             }
-            Ok(Err(error)) => format!("it can't be waited for: {error}"),
+            Ok(Err(error)) => format!("waiting for it failed: {error}"),
             Err(_) => {
                 group.kill();
                 let _ = child.kill().await;
@@ -122,8 +122,8 @@ impl Channel for CommandChannel {
     }
 }
 
-/// The processes of a program that has not ended. They are killed with this, also when the relay stops meanwhile. What a
-/// program leaves behind when it ends by itself is its own affair.
+/// The processes of a program that has not ended. Dropping this kills them, also when the relay stops meanwhile.
+/// Processes that a program leaves behind when it ends by itself are not killed.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -136,7 +136,7 @@ impl Group {
         self.0 = None;
     }
 
-    /// Its first process was not waited for yet, so no other group can have its number.
+    /// The first process has not been waited for yet, so no other group can have its number.
     fn kill(&mut self) {
         if let Some(group) = self.0.take() {
             let _ = kill_process_group(group, Signal::KILL);
@@ -150,7 +150,7 @@ impl Drop for Group {
     }
 }
 
-/// The last line that is not empty, as far as it fits.
+/// The last line that is not empty, cut to the limit.
 async fn last_line(mut from: impl AsyncRead + Unpin) -> String {
     let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
     while let Ok(read @ 1..) = from.read(&mut piece).await {

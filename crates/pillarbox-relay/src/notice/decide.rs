@@ -1,4 +1,4 @@
-//! What is news, given what is open now and what was told before. No I/O; time comes in.
+//! Decides what is news, from the open causes and the notices sent before. No I/O; time is a parameter.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,27 +7,28 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Kind, OpenCause, Told, ToldState};
+use super::{Kind, Told, ToldState};
+use crate::dead::OpenCause;
 
-/// One thing to tell.
+/// One piece of news.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
     pub kind: Kind,
     pub fingerprint: String,
 }
 
-/// Since when told fingerprints have no open letters. In memory: a relay that restarts waits again.
+/// Since when each announced fingerprint has had no open letters. Kept in memory: a restarted relay waits again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gone(HashMap<String, Timestamp>);
 
 impl Gone {
-    /// Whether some are gone and not told yet.
+    /// Whether a fingerprint is gone and its recovery not announced yet.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 }
 
-/// Told fingerprints that have no open letters. `complete`: the causes are all there are.
+/// Announced fingerprints that have no open letters. `complete`: `causes` contains all causes.
 pub fn gone<'a>(causes: &[OpenCause], complete: bool, told: &'a [Told]) -> Vec<&'a Told> {
     if !complete {
         return Vec::new();
@@ -38,11 +39,11 @@ pub fn gone<'a>(causes: &[OpenCause], complete: bool, told: &'a [Told]) -> Vec<&
         .collect()
 }
 
-/// What to tell now. `over` are the told fingerprints that have no open letters and whose replayed events are
-/// delivered.
+/// What to announce now. `over` are the announced fingerprints that have no open letters and whose replayed events
+/// are delivered.
 ///
-/// A cause is told at once when it is new or comes again; while more die of it, once in a quiet period; and when it has
-/// been over for `recovery_wait`, that it is.
+/// A cause is announced at once when it is new or returns, once in a quiet period while more events die of it, and
+/// once more when it has been over for `recovery_wait`.
 pub fn decide(
     now: Timestamp,
     causes: &[OpenCause],
@@ -85,7 +86,7 @@ pub fn decide(
 fn kind(now: Timestamp, cause: &OpenCause, told: Option<&Told>, quiet_period: Duration) -> Option<Kind> {
     match told {
         Some(told) if told.state == ToldState::Open => {
-            // A letter may be committed after a later one: then its time is no news, but the count is.
+            // A letter may be committed after a later one. Then its time is not newer, but the count is higher.
             let grown = cause.last_died_at > told.last_died_at || cause.count > told.count;
             (grown && passed(told.told_at, now, quiet_period)).then_some(Kind::More)
         }

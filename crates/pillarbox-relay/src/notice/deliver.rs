@@ -1,4 +1,4 @@
-//! Carries the deliveries of one channel out, and tries those that failed again.
+//! Sends the deliveries of one channel, and retries those that failed.
 
 use std::{
     sync::{
@@ -13,17 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Channel, ChannelError, Claim, Delivery, Notices, Options};
 
-/// Beyond the channel's own limit, until another relay may try.
+/// Added to the channel's timeout. After both, another relay may try.
 const LEASE_MORE: Duration = Duration::from_secs(15);
-/// What is due in less is looked for after this.
+/// The shortest wait before the next look for a due delivery.
 const WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// A channel and its state in this process.
 pub(super) struct Line {
     pub(super) channel: Arc<dyn Channel>,
-    /// There is something to deliver.
+    /// Signals that there is something to deliver.
     pub(super) wake: Notify,
-    /// The other side wants no more; until the next start.
+    /// The receiver wants no more notices. Reset by a restart.
     gone: AtomicBool,
 }
 
@@ -41,29 +41,24 @@ impl Line {
     }
 }
 
-/// The keys of the channels that still take notices.
+/// The keys of the channels that still accept notices.
 pub(super) fn open_channels(lines: &[Arc<Line>]) -> Vec<String> {
     let open = lines.iter().filter(|line| !line.is_gone());
     open.map(|line| line.channel.key().to_owned()).collect()
 }
 
-/// Goes on until it is stopped, or the other side wants no more.
-pub(super) async fn keep(
-    line: Arc<Line>,
-    notices: Arc<dyn Notices>,
-    options: Options,
-    stop: CancellationToken,
-) {
+/// Runs until it is stopped, or until the receiver wants no more notices.
+pub(super) async fn keep(line: Arc<Line>, notices: Notices, options: Options, stop: CancellationToken) {
     let lease = line.channel.timeout() + LEASE_MORE;
     while !stop.is_cancelled() && !line.is_gone() {
         let wait = match notices.claim(line.channel.key(), lease).await {
             Ok(Claim::One(delivery)) => {
-                deliver(&line, &*notices, &options, &delivery).await;
+                deliver(&line, &notices, &options, &delivery).await;
                 continue;
             }
             Ok(Claim::Nothing { next }) => next.unwrap_or(options.look_every).max(WAIT_MIN),
             Err(error) => {
-                tracing::debug!(why = error.chain(), "notices can't be looked for");
+                tracing::debug!(why = error.chain(), "could not look for due notices");
                 options.look_every
             }
         };
@@ -75,19 +70,19 @@ pub(super) async fn keep(
     }
 }
 
-async fn deliver(line: &Line, notices: &dyn Notices, options: &Options, delivery: &Delivery) {
+async fn deliver(line: &Line, notices: &Notices, options: &Options, delivery: &Delivery) {
     let channel = &*line.channel;
-    // The channel keeps its limit itself; this is for one that does not.
+    // A channel enforces its own timeout. This one is for a channel that does not.
     let told = timeout(
         channel.timeout() + LEASE_MORE / 2,
         channel.tell(delivery.id, &delivery.body),
     );
     let result = told
         .await
-        .unwrap_or_else(|_| Err(ChannelError::Retry("it gave no answer".into())));
+        .unwrap_or_else(|_| Err(ChannelError::Retry("it did not answer".into())));
     let (name, fingerprint) = (channel.name(), &*delivery.fingerprint);
     let written = match result {
-        Ok(()) => notices.delivered(channel.key(), delivery).await,
+        Ok(()) => notices.delivered(delivery).await,
         Err(ChannelError::Gone(why)) => {
             line.gone.store(true, Ordering::Relaxed);
             tracing::warn!(
@@ -95,7 +90,7 @@ async fn deliver(line: &Line, notices: &dyn Notices, options: &Options, delivery
                 why,
                 "this channel gets no more notices until the relay is started again"
             );
-            notices.failed(channel.key(), delivery, None, &why).await
+            notices.failed(delivery, None, &why).await
         }
         Err(ChannelError::Retry(why)) => {
             let tried = usize::try_from(delivery.attempts).unwrap_or(usize::MAX).max(1);
@@ -108,19 +103,22 @@ async fn deliver(line: &Line, notices: &dyn Notices, options: &Options, delivery
                         fingerprint,
                         why,
                         again_in_seconds,
-                        "a notice was not taken"
+                        "could not deliver a notice"
                     )
                 }
-                None => tracing::error!(channel = name, fingerprint, why, tried, "a notice was given up"),
+                None => tracing::error!(
+                    channel = name,
+                    fingerprint,
+                    why,
+                    tried,
+                    "gave up delivering a notice"
+                ),
             }
-            notices.failed(channel.key(), delivery, retry_in, &why).await
+            notices.failed(delivery, retry_in, &why).await
         }
     };
     if let Err(error) = written {
-        // Its lease ends, and it is told once more under the same id.
-        tracing::debug!(
-            why = error.chain(),
-            "what became of a notice could not be written down"
-        );
+        // The lease will end, and the notice is sent once more under the same id.
+        tracing::debug!(why = error.chain(), "could not record the result of a delivery");
     }
 }

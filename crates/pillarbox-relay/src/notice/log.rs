@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{About, AboutTrouble, Channel, ChannelError, Kind, Message};
 
 pub struct LogChannel {
-    /// Deaths are errors in the log, and not only warnings.
+    /// Log deaths as errors instead of warnings.
     pub alert: bool,
 }
 
@@ -89,10 +89,10 @@ impl LogChannel {
                     discarded,
                     reason,
                     error,
-                    "no event is dead of this any more"
+                    "no dead letter of this cause is open any more"
                 );
             }
-            Kind::Test => tracing::warn!("a test of the notices: nothing died"),
+            Kind::Test => tracing::warn!("this is a test notice: no event died"),
             Kind::TroubleOpened | Kind::TroubleRecovered => {}
         }
     }
@@ -106,7 +106,7 @@ impl LogChannel {
                     trouble,
                     what,
                     since,
-                    "this keeps no relay from delivering any more"
+                    "this no longer keeps a relay from delivering"
                 );
             }
             _ if self.alert => {

@@ -1,4 +1,4 @@
-//! What a notice says.
+//! The content of a notice.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,18 +9,18 @@ use crate::{
     store::{Trouble, TroubleKind},
 };
 
-/// As much of an error as a notice carries.
+/// Errors are cut to this length in a notice.
 const ERROR_CHARS_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// Events began to die of a cause.
+    /// The first events died of a cause.
     #[serde(rename = "pillarbox.dead_letters.opened")]
     Opened,
-    /// More died of it since people were told.
+    /// More events died of it since the last notice.
     #[serde(rename = "pillarbox.dead_letters.more")]
     More,
-    /// None is dead of it any more.
+    /// No dead letter of this cause is open any more.
     #[serde(rename = "pillarbox.dead_letters.recovered")]
     Recovered,
     /// Something keeps relays from delivering.
@@ -29,7 +29,7 @@ pub enum Kind {
     /// It no longer does.
     #[serde(rename = "pillarbox.trouble.recovered")]
     TroubleRecovered,
-    /// Somebody tries whether notices arrive.
+    /// A test of the channels.
     #[serde(rename = "pillarbox.test")]
     Test,
 }
@@ -49,24 +49,24 @@ pub struct About {
     pub fingerprint: String,
     pub reason: DeadReason,
     pub sink: Option<String>,
-    /// The latest letter's.
+    /// The error of the latest letter.
     pub error: String,
-    /// Letters open now.
+    /// Open letters.
     pub count: u64,
-    /// Of these, those that died since the notice before.
+    /// Of these, the letters that died since the last notice.
     pub new: u64,
     pub keys: u64,
     pub topics: u64,
     pub first_died_at: Timestamp,
     pub last_died_at: Timestamp,
-    /// With a recovery: letters whose events were sent again, and letters that were let go.
+    /// Only for a recovery: letters that were replayed, and letters that were discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discarded: Option<u64>,
     /// The outbox's table.
     pub outbox: String,
-    /// The relay that tells.
+    /// The relay that sends the notice.
     pub relay: String,
     /// The command that shows the letters.
     pub look: String,
@@ -77,15 +77,15 @@ pub struct About {
 pub struct AboutTrouble {
     pub fingerprint: String,
     pub trouble: TroubleKind,
-    /// The sink, the destination, or the relay that is stalled.
+    /// The sink, the destination, or the stalled relay.
     pub what: String,
     pub why: String,
     pub since: Timestamp,
-    /// Relays that report it.
+    /// The number of relays that report it.
     pub relays: u64,
     /// The outbox's table.
     pub outbox: String,
-    /// The relay that tells.
+    /// The relay that sends the notice.
     pub relay: String,
     /// The command that shows it.
     pub look: String,
@@ -128,7 +128,7 @@ impl About {
         }
     }
 
-    /// About no letter at all: what a test says, and what is left when an earlier notice can't be read.
+    /// For a notice without a letter: a test, or an earlier notice that can't be read.
     pub fn nothing(fingerprint: &str, error: &str, now: Timestamp, outbox: &str, relay: &str) -> Self {
         Self {
             fingerprint: fingerprint.to_owned(),
@@ -151,19 +151,25 @@ impl About {
 }
 
 impl Message {
-    /// For trying the channels.
+    /// A notice for testing the channels.
     pub fn test(now: Timestamp, outbox: &str, relay: &str) -> Self {
         Self {
             kind: Kind::Test,
             timestamp: now,
-            data: About::nothing("000000000000", "this is a test: nothing died", now, outbox, relay),
+            data: About::nothing(
+                "000000000000",
+                "this is a test: no event died",
+                now,
+                outbox,
+                relay,
+            ),
         }
     }
 }
 
 impl<A: Serialize> Message<A> {
     pub fn body(&self) -> String {
-        // Texts, numbers and times: writing them as JSON can't fail.
+        // Strings, numbers and times: writing them as JSON can't fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

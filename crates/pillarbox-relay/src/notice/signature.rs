@@ -8,7 +8,7 @@ use thiserror::Error;
 
 const PREFIX: &str = "whsec_";
 
-/// A key that signs. It is never shown.
+/// A signing key. It is never displayed.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
 
@@ -17,7 +17,7 @@ pub enum SecretError {
     #[error("a secret begins with `whsec_`, followed by 24 to 64 bytes in base64")]
     NotOne,
     #[error(
-        "the secret has {bytes} bytes: it needs 24 to 64. `openssl rand -base64 32` makes one, to stand after `whsec_`"
+        "the secret has {bytes} bytes: it needs 24 to 64. Use `whsec_` and the output of `openssl rand -base64 32`"
     )]
     Length { bytes: usize },
 }
@@ -39,8 +39,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The header `webhook-signature`: one signature for each secret, so that a receiver knows one of them at least while
-/// they are changed.
+/// The header `webhook-signature`: one signature for each secret, so that a receiver knows at least one of them
+/// during a change of secrets.
 pub(super) fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &str) -> String {
     let signed = format!("{id}.{timestamp}.{body}");
     let signatures: Vec<String> = secrets
@@ -54,7 +54,7 @@ pub(super) fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &str) -> 
 mod tests {
     use super::*;
 
-    /// The example that the convention publishes.
+    /// The example from the specification.
     #[test]
     fn the_published_example_is_signed_as_published() {
         let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();

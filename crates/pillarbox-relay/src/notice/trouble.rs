@@ -1,4 +1,4 @@
-//! Looks at what relays report that keeps them from delivering: sinks that are away, destinations that are paused, stalls.
+//! Checks the troubles that relays report: sinks that are away, destinations that are paused, stalls.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,22 +11,21 @@ use pillarbox::lane::key_hash;
 use serde::Deserialize;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{
-    AboutTrouble, Kind, Message, Notices, Telling, Told, ToldState,
+    AboutTrouble, Kind, Notices, Telling, Told, ToldState,
     deliver::{Line, open_channels},
 };
-use crate::store::{StoreError, Trouble, TroubleKind};
+use crate::store::{Store, StoreError, Trouble, TroubleKind};
 
-/// Sets these apart from the fingerprints of dead letters.
+/// Distinguishes these from the fingerprints of dead letters.
 const PREFIX: &str = "trouble-";
-/// Looks in the time that a trouble must last.
+/// The number of checks within the time that a trouble must last.
 const LOOKS: u32 = 3;
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(500);
-/// While nothing is reported, what was told is read at every so many looks only.
+/// While no trouble is reported, the earlier notices are read only at every n-th check.
 const IDLE_LOOKS: u32 = 10;
-/// Troubles told by one look.
+/// The most troubles that one check announces.
 const NEWS_MAX: usize = 20;
 
 pub(super) fn is_trouble(fingerprint: &str) -> bool {
@@ -38,16 +37,17 @@ fn fingerprint(trouble: &Trouble) -> String {
     format!("{PREFIX}{:012x}", key_hash(&text) & 0xffff_ffff_ffff)
 }
 
-/// What a look needs, and what the looks before it saw.
+/// What a check needs, and what earlier checks found.
 pub struct TroubleWatch {
-    notices: Arc<dyn Notices>,
+    store: Arc<dyn Store>,
+    notices: Notices,
     wait: Duration,
     relay: String,
     outbox: String,
-    /// Since when each was reported, or is not reported any more although it was told. In memory: a relay that restarts
-    /// waits again.
+    /// Since when each trouble has been reported, or has been gone although it was announced. Kept in memory: a
+    /// restarted relay waits again.
     changed: HashMap<String, (bool, Timestamp)>,
-    /// Looks since what was told was read, when that had no open trouble.
+    /// Checks since the earlier notices were last read, if none of them was an open trouble.
     idle: Option<u32>,
 }
 
@@ -69,15 +69,16 @@ pub(super) async fn keep(mut watch: TroubleWatch, lines: Vec<Arc<Line>>, stop: C
             Ok(_) => lines.iter().for_each(|line| line.wake.notify_one()),
             Err(error) => tracing::debug!(
                 why = error.chain(),
-                "what relays report can't be looked at, to tell people of it"
+                "could not read the troubles of relays, for notices"
             ),
         }
     }
 }
 
 impl TroubleWatch {
-    pub fn new(notices: Arc<dyn Notices>, wait: Duration, relay: &str, outbox: &str) -> Self {
+    pub fn new(store: Arc<dyn Store>, notices: Notices, wait: Duration, relay: &str, outbox: &str) -> Self {
         Self {
+            store,
             notices,
             wait,
             relay: relay.to_owned(),
@@ -87,9 +88,9 @@ impl TroubleWatch {
         }
     }
 
-    /// One look: writes down what is news, with a delivery for each channel. How many notices.
+    /// One check: stores the news, with a delivery for each channel. Returns the number of notices.
     pub async fn look(&mut self, channels: &[String]) -> Result<usize, StoreError> {
-        let reported = merged(self.notices.troubles().await?);
+        let reported = merged(self.store.troubles().await?);
         if reported.is_empty() && self.is_idle() {
             return Ok(0);
         }
@@ -126,7 +127,7 @@ impl TroubleWatch {
         }
     }
 
-    /// What has been there, or gone, for long enough, and was not told.
+    /// Troubles that have lasted, or have been gone, for long enough and were not announced.
     fn lasting(
         &mut self,
         now: Timestamp,
@@ -168,10 +169,10 @@ impl TroubleWatch {
     ) -> Option<Telling> {
         let Reported { trouble, relays } = reported;
         let about = AboutTrouble::new(fingerprint, trouble, *relays, &self.outbox, &self.relay);
-        Some(telling(now, Kind::TroubleOpened, ToldState::Open, before, about))
+        Some(telling(now, Kind::TroubleOpened, before, about))
     }
 
-    /// `None`: nobody was told of it.
+    /// `None`: it was never announced.
     fn recovered(&self, now: Timestamp, before: Option<&Told>) -> Option<Telling> {
         let before = before?;
         let unknown = || {
@@ -186,12 +187,11 @@ impl TroubleWatch {
         let mut about = AboutTrouble::deserialize(&before.about).unwrap_or_else(|_| unknown());
         about.relays = 0;
         about.relay.clone_from(&self.relay);
-        let over = (Kind::TroubleRecovered, ToldState::Recovered);
-        Some(telling(now, over.0, over.1, Some(before), about))
+        Some(telling(now, Kind::TroubleRecovered, Some(before), about))
     }
 }
 
-/// Each trouble once, with the reason of the relay that met it first.
+/// Each trouble once, with the reason from the relay that met it first.
 fn merged(troubles: Vec<Trouble>) -> BTreeMap<String, Reported> {
     let mut merged: BTreeMap<String, Reported> = BTreeMap::new();
     for trouble in troubles {
@@ -210,26 +210,8 @@ fn merged(troubles: Vec<Trouble>) -> BTreeMap<String, Reported> {
     merged
 }
 
-fn telling(
-    now: Timestamp,
-    kind: Kind,
-    state: ToldState,
-    before: Option<&Told>,
-    about: AboutTrouble,
-) -> Telling {
-    let message = Message {
-        kind,
-        timestamp: now,
-        data: about,
-    };
-    Telling {
-        fingerprint: message.data.fingerprint.clone(),
-        before: before.map_or(0, |told| told.n),
-        state,
-        count: message.data.relays,
-        last_died_at: message.data.since,
-        id: Uuid::now_v7(),
-        body: message.body(),
-        about: serde_json::to_value(&message.data).unwrap_or_default(),
-    }
+fn telling(now: Timestamp, kind: Kind, before: Option<&Told>, about: AboutTrouble) -> Telling {
+    let of = (about.relays, about.since);
+    let fingerprint = about.fingerprint.clone();
+    Telling::new(now, kind, before, fingerprint, of, about)
 }

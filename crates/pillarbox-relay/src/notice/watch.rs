@@ -1,4 +1,4 @@
-//! Looks at the dead letters now and then, and soon after this relay's own deaths.
+//! Checks the dead letters regularly, and soon after events of this relay have died.
 
 use std::{
     collections::HashMap,
@@ -6,41 +6,40 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{
-    About, CAUSES_MAX, Gone, Kind, Message, News, Notices, Options, Outcome, Telling, Told, ToldState,
-    decide,
+    About, Gone, Kind, News, Notices, Options, Telling, Told, decide,
     deliver::{Line, open_channels},
     gone,
     trouble::is_trouble,
 };
 use crate::{
-    dead::{DeadFilter, DeadLetters},
+    dead::{CAUSES_MAX, CauseResult, DeadFilter, DeadLetters},
     engine::progress::Progress,
     store::StoreError,
 };
 
-/// How often to see whether this relay has given an event up: reading a counter.
+/// How often to check whether an event of this relay has died. This only reads a counter.
 const TICK: Duration = Duration::from_millis(500);
-/// A look reads every open letter: 0.08 to 0.6 s with 100,000 of them, 1.4 to 2.2 s with 1,000,000 (PostgreSQL 15, two shared
-/// cores, more and less busy). The rest
-/// after it is so many times as long, so that looking takes at most 2 % of the time.
+/// A check reads every open letter: 0.08 to 0.6 s with 100,000 of them, 1.4 to 2.2 s with 1,000,000 (PostgreSQL 15,
+/// two shared cores with varying load). The pause after it is this many times as long, so that checks take at most
+/// 2 % of the time.
 const REST: u32 = 50;
-/// New causes told by one look. A cause for each event would otherwise be a notice for each event.
+/// The most new causes that one check announces. If each event had its own cause, each would get a notice
+/// otherwise.
 const NEWS_MAX: usize = 20;
-/// What is over is forgotten after this.
-const KEPT: Duration = Duration::from_secs(30 * 86_400);
+/// The smallest difference between two times in a database.
+const MICROSECOND: SignedDuration = SignedDuration::from_micros(1);
 const FORGET_EVERY: Duration = Duration::from_secs(3_600);
 
-/// What a look needs.
+/// What a check needs.
 pub struct Watch {
     pub dead_letters: Arc<dyn DeadLetters>,
-    pub notices: Arc<dyn Notices>,
+    pub notices: Notices,
     pub options: Options,
     pub relay: String,
     pub outbox: String,
@@ -82,7 +81,7 @@ pub(super) async fn keep(
             Err(error) => {
                 tracing::debug!(
                     why = error.chain(),
-                    "dead letters can't be looked at, to tell people of them"
+                    "could not read the dead letters, for notices"
                 );
                 watch.options.look_every
             }
@@ -91,27 +90,27 @@ pub(super) async fn keep(
         due = (Instant::now() + wait).max(not_before);
         if forgotten.is_none_or(|at: Instant| at.elapsed() > FORGET_EVERY) {
             forgotten = Some(Instant::now());
-            let _ = watch.notices.forget(KEPT).await;
+            let _ = watch.notices.forget().await;
         }
     }
 }
 
-/// How long not to look after a look. One that failed took as long as a database is waited for, which says nothing about
-/// what a look costs.
+/// The pause after a check. A failed check took as long as the database's timeout, which says nothing about the
+/// cost of a check.
 fn rest(took: Duration, succeeded: bool, look_every: Duration) -> Duration {
     let rest = took.saturating_mul(REST);
     if succeeded { rest } else { rest.min(look_every) }
 }
 
 impl Watch {
-    /// One look: writes down what is news, with a delivery for each channel. How many notices.
+    /// One check: stores the news, with a delivery for each channel. Returns the number of notices.
     pub async fn look(&mut self, channels: &[String]) -> Result<usize, StoreError> {
         let (now, mut told) = self.notices.told().await?;
         told.retain(|told| !is_trouble(&told.fingerprint));
-        let causes = self.notices.open().await?;
-        let mut outcomes: HashMap<&str, Outcome> = HashMap::new();
+        let causes = self.dead_letters.causes().await?;
+        let mut outcomes: HashMap<&str, CauseResult> = HashMap::new();
         for told in gone(&causes, causes.len() < CAUSES_MAX, &told) {
-            let outcome = self.notices.outcome(&told.fingerprint, since(told)).await?;
+            let outcome = self.dead_letters.outcome(&told.fingerprint, since(told)).await?;
             if outcome.waiting == 0 {
                 outcomes.insert(&told.fingerprint, outcome);
             }
@@ -121,10 +120,7 @@ impl Watch {
         let mut news = decide(now, &causes, &told, &over, &mut self.gone, quiet, wait);
         if news.len() > NEWS_MAX {
             let wait = news.len() - NEWS_MAX;
-            tracing::warn!(
-                wait,
-                "many different causes: the rest is told after the next look"
-            );
+            tracing::warn!(wait, "many different causes: the next check sends the rest");
             news.truncate(NEWS_MAX);
         }
         let known: HashMap<&str, &Told> = told.iter().map(|told| (&*told.fingerprint, told)).collect();
@@ -150,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// `None`: there is nothing to tell any more.
+    /// `None`: there is nothing to announce any more.
     async fn opened(
         &self,
         now: Timestamp,
@@ -166,18 +162,19 @@ impl Watch {
         };
         let mut about = About::group(&group, group.count, &self.outbox, &self.relay);
         if let Some(before) = before.filter(|_| news.kind == Kind::More) {
-            let died = self
-                .notices
-                .died_since(&group.fingerprint, before.last_died_at)
-                .await?;
-            about.new = died.max(group.count.saturating_sub(before.count)).max(1);
-            // Of those that were open at some time since people were told, not only of those that still are.
+            let later = DeadFilter {
+                since: Some(before.last_died_at.saturating_add(MICROSECOND).unwrap_or(now)),
+                ..filter
+            };
+            let died = self.dead_letters.touched(&later).await?;
+            about.new = died.count.max(group.count.saturating_sub(before.count)).max(1);
+            // Include letters that were open at some time since the last notice, not only those that still are.
             about.first_died_at = about.first_died_at.min(since(before));
         }
-        Ok(Some(telling(now, news.kind, ToldState::Open, before, about)))
+        Ok(Some(telling(now, news.kind, before, about)))
     }
 
-    fn recovered(&self, now: Timestamp, before: &Told, outcome: Outcome) -> Telling {
+    fn recovered(&self, now: Timestamp, before: &Told, outcome: CauseResult) -> Telling {
         let unknown = || About::nothing(&before.fingerprint, "unknown", now, &self.outbox, &self.relay);
         let mut about = said(before).unwrap_or_else(unknown);
         (about.count, about.new, about.keys, about.topics) = (0, 0, 0, 0);
@@ -188,11 +185,17 @@ impl Watch {
             "pillarbox dead list --letters --done --fingerprint {}",
             before.fingerprint
         );
-        telling(now, Kind::Recovered, ToldState::Recovered, Some(before), about)
+        telling(now, Kind::Recovered, Some(before), about)
     }
 }
 
-/// When the first of the letters died that people were told of.
+fn telling(now: Timestamp, kind: Kind, before: Option<&Told>, about: About) -> Telling {
+    let of = (about.count, about.last_died_at);
+    let fingerprint = about.fingerprint.clone();
+    Telling::new(now, kind, before, fingerprint, of, about)
+}
+
+/// When the first of the announced letters died.
 fn since(told: &Told) -> Timestamp {
     said(told).map_or(told.last_died_at, |about| about.first_died_at)
 }
@@ -200,26 +203,6 @@ fn since(told: &Told) -> Timestamp {
 /// `None` when it can't be read.
 fn said(told: &Told) -> Option<About> {
     About::deserialize(&told.about).ok()
-}
-
-fn telling(now: Timestamp, kind: Kind, state: ToldState, before: Option<&Told>, about: About) -> Telling {
-    let message = Message {
-        kind,
-        timestamp: now,
-        data: about,
-    };
-    let body = message.body();
-    let about = message.data;
-    Telling {
-        fingerprint: about.fingerprint.clone(),
-        before: before.map_or(0, |told| told.n),
-        state,
-        count: about.count,
-        last_died_at: about.last_died_at,
-        id: Uuid::now_v7(),
-        body,
-        about: serde_json::to_value(about).unwrap_or_default(),
-    }
 }
 
 #[cfg(test)]

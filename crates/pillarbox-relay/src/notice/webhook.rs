@@ -1,4 +1,4 @@
-//! A signed HTTP request, by the Standard Webhooks convention.
+//! A signed HTTP request, as the Standard Webhooks specification defines it.
 
 use std::{error::Error as _, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::http_client;
 
-/// Nothing in an answer's body is needed; a little is read so that the connection can be used again.
+/// The body of an answer is not used. A little of it is read so that the connection can be reused.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
 pub struct WebhookChannel {
@@ -48,7 +48,7 @@ impl Channel for WebhookChannel {
         &self.key
     }
 
-    /// Everything behind the host may be a secret.
+    /// Everything after the host may be a secret.
     fn name(&self) -> String {
         format!("webhook {}", self.url.origin().ascii_serialization())
     }
@@ -72,7 +72,7 @@ impl Channel for WebhookChannel {
             .await
             .map_err(|error| ChannelError::Retry(words(error)))?;
         let status = answer.status();
-        // Whatever it says beyond the status is of no interest, nor is how it ends.
+        // Only the status matters, so errors while reading the body are ignored.
         let _ = http_client::body(answer, ANSWER_BYTES_MAX).await;
         match status {
             status if status.is_success() => Ok(()),

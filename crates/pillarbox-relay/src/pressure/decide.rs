@@ -1,4 +1,4 @@
-//! When to count, and when what is written down is good enough. Pure.
+//! Decides when to count, and when the stored figures are good enough. Pure.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use super::Glance;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// What producers make of the figures is near enough.
+    /// The figures are accurate enough for producers.
     Nothing,
-    /// So little waits that what is known without counting will do, for every class.
+    /// So few events are pending that the upper bound, known without counting, is good enough for every class.
     NoteBound,
     Count,
 }
 
-/// `lowest` is the lowest limit of all classes; figures younger than `pace` were just written, perhaps by another relay.
+/// `lowest` is the lowest limit of all classes. Figures younger than `pace` were just written, perhaps by another
+/// relay.
 pub fn decide(glance: &Glance, lowest: u64, pace: Duration, reliable_for: Option<Duration>) -> Step {
     if glance.age.is_some_and(|age| age < pace) {
         return Step::Nothing;
@@ -21,7 +22,8 @@ pub fn decide(glance: &Glance, lowest: u64, pace: Duration, reliable_for: Option
     if glance.waiting >= lowest {
         return Step::Count;
     }
-    // To a producer everything written since the figures is pending still: he must not take what was delivered for a backlog.
+    // A producer counts every event written since the figures as pending. Update them before delivered events look
+    // like a backlog.
     let near = lowest / 8;
     let since = u64::try_from(glance.at.saturating_sub(glance.noted_at)).unwrap_or(u64::MAX);
     let believed = glance.noted_pending.saturating_add(since);

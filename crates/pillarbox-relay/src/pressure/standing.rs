@@ -1,4 +1,4 @@
-//! How the classes stand, for people.
+//! The state of the classes, for people.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use serde::Serialize;
 
 use crate::store::admin::seconds;
 
-/// How a class of topics stands: what whoever enqueues would be told now.
+/// The state of a class of topics: what a producer that enqueues now would be told.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Standing {
     pub class: String,
     pub producers: Level,
-    /// So many wait at most. Above the lowest limit the relay counts; below, what is known without counting stands for every
-    /// class.
+    /// An upper bound of the pending events. Above the lowest limit the relay counts. Below it, the bound known
+    /// without counting is used for every class.
     pub pending: u64,
     pub soft: Option<u64>,
     pub hard: Option<u64>,
-    /// How long the oldest has waited; not known where nothing was counted.
+    /// The age of the oldest event; unknown if nothing was counted.
     #[serde(rename = "oldest_age_seconds", serialize_with = "seconds")]
     pub oldest_age: Option<Duration>,
-    /// What a producer waits with each event.
+    /// How long a producer waits with each event.
     #[serde(rename = "delay_seconds", serialize_with = "seconds")]
     pub delay: Option<Duration>,
-    /// When a producer that is refused should try again.
+    /// When a refused producer should try again.
     #[serde(rename = "retry_after_seconds", serialize_with = "seconds")]
     pub retry_after: Option<Duration>,
 }
 
-/// What producers feel.
+/// The effect on producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {

@@ -14,7 +14,7 @@ fn glance(waiting: u64, at: Seq, noted_at: Seq, noted_pending: u64) -> Glance {
 
 #[test]
 fn nothing_is_counted_while_little_waits() {
-    // Nothing new; a little new; much new that was delivered; old figures that tell of a backlog.
+    // Nothing new; a few new events; many new events that were delivered; old figures that show a backlog.
     assert_eq!(decide(&glance(0, 500, 500, 0), 1_000, PACE, None), Step::Nothing);
     assert_eq!(decide(&glance(10, 600, 500, 0), 1_000, PACE, None), Step::Nothing);
     assert_eq!(
@@ -112,7 +112,7 @@ async fn how_fast_the_backlog_shrinks_is_known_from_two_looks() {
         drained: 0.0,
     };
     tokio::time::advance(Duration::from_secs(2)).await;
-    // 500 waited, 300 came, 400 wait: 400 went in two seconds.
+    // 500 were pending, 300 were added, 400 are pending: 400 were delivered in two seconds.
     assert_eq!(drained(Some(&before), 1_300, 400), 100.0);
     assert_eq!(drained(None, 1_300, 400), 0.0);
 }

@@ -1,4 +1,4 @@
-//! When a schedule is due. No I/O; time comes in.
+//! Decides when a schedule is due. No I/O; time is a parameter.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const DAY: i64 = 86_400;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     Every(Duration),
-    /// Once a day, so many seconds after midnight UTC.
+    /// Once a day, this many seconds after midnight UTC.
     DailyAt {
         second: u32,
     },
@@ -17,13 +17,13 @@ pub enum When {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// It never ran, or the clock was set back behind its last run: its time begins now.
+    /// It never ran, or the clock was set back to before its last run: the interval starts now.
     First,
     Now,
     In(Duration),
 }
 
-/// A run that was missed because no relay was there is made up for, once.
+/// If a run was missed because no relay was running, one run makes up for it.
 pub fn due(now: Timestamp, last: Option<Timestamp>, when: When) -> Due {
     let Some(last) = last.filter(|last| *last <= now) else {
         return Due::First;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     proptest! {
-        /// However often one looks, it runs once in each turn and none is left out.
+        /// However often it is checked, it runs once in each interval and skips none.
         #[test]
         fn looking_often_or_seldom_makes_no_run_too_many(
             looks in prop::collection::vec(1_i64..3_000, 1..200),
@@ -117,7 +117,7 @@ mod tests {
             }
             let turns = (now - 1_000_000) / turn + 1;
             prop_assert!(runs <= turns, "{runs} runs in {turns} turns");
-            // A look comes within 3,000 s of each turn's end.
+            // A check comes within 3,000 s of the end of each interval.
             prop_assert!(runs >= (now - 1_000_000) / (turn + 3_000));
         }
     }

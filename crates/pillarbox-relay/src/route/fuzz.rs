@@ -1,4 +1,4 @@
-//! Patterns and topics nobody meant to write.
+//! Random patterns and topics.
 
 use pillarbox_testkit::{
     fuzz::{self, Fuzz, assert_says_something},
@@ -15,7 +15,7 @@ fn input(fuzz: &mut Fuzz) -> (String, String) {
     (fuzz.mutated_text(pattern), fuzz.mutated_text(topic))
 }
 
-/// The definition, as slowly as it reads.
+/// The definition of a match, written in the simplest way.
 fn matches(pattern: &[&str], topic: &[&str]) -> bool {
     match (pattern, topic) {
         ([], []) => true,
@@ -26,7 +26,7 @@ fn matches(pattern: &[&str], topic: &[&str]) -> bool {
     }
 }
 
-/// Topic patterns and the topics of a filter, mangled: refused in words, or matching as they are defined.
+/// Mutated patterns and topics: a pattern is refused with a reason, or it matches as defined.
 #[test]
 fn torture_fuzz_topic_patterns() {
     let campaign = Campaign::begin("fuzz_topic_patterns");
@@ -35,7 +35,7 @@ fn torture_fuzz_topic_patterns() {
             Err(error) => assert_says_something(&error.to_string()),
             Ok(pattern) => {
                 assert_eq!(pattern.as_str(), text);
-                // Deep enough for every topic that `enqueue` takes, and for no stack to overflow.
+                // Enough for every topic that `enqueue` accepts, without a stack overflow.
                 let (tokens, topic_tokens): (Vec<_>, Vec<_>) =
                     (text.split('.').collect(), topic.split('.').collect());
                 if tokens.len() < 300 && topic_tokens.len() < 300 {

@@ -1,4 +1,4 @@
-//! What can go wrong at a sink. What it means is decided in [`crate::verdict`], not here.
+//! What can go wrong at a sink. [`crate::verdict`] decides what it means.
 
 use thiserror::Error;
 
@@ -7,35 +7,35 @@ use thiserror::Error;
 pub enum SinkErrorKind {
     /// Not connected, connection refused or broken.
     Unreachable,
-    /// Connected, but the destination takes nothing now: no responders, no leader, no quorum, shutting down.
+    /// Connected, but the destination accepts nothing now: no responders, no leader, no quorum, shutting down.
     Unavailable,
     /// No answer in time.
     Timeout,
     /// The destination has no room now: a full stream, a full disk, a rate limit.
     Full,
-    /// We lack the right to write to the destination.
+    /// The relay's user has no permission to write to the destination.
     NotGranted,
-    /// The other side refused this event for now, for a reason that may be the event's own.
+    /// The other side refused this event for now. The reason may be the event itself.
     Busy,
     /// This event can't be sent as it is: a bad subject, a bad header.
     Invalid,
-    /// Larger than the other side takes.
+    /// Larger than the other side accepts.
     TooLarge,
-    /// The other side refused this event for good.
+    /// The other side refused this event permanently.
     Refused,
     /// A stream or topic that the configuration names is missing or differs.
     MissingStream,
-    /// Credentials, or settings of the connection, are wrong.
+    /// The credentials or the settings of the connection are wrong.
     Misconfigured,
 }
 
-/// Its text is what an operator reads: what happened and what to do. It never holds a secret or a payload.
+/// An operator reads this text: what happened, and what to do. It never contains a secret or a payload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct SinkError {
     pub kind: SinkErrorKind,
     pub message: String,
-    /// It may have arrived all the same: the answer was lost.
+    /// The event may have arrived, because the answer was lost.
     pub in_doubt: bool,
 }
 

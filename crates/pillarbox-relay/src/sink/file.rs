@@ -1,7 +1,7 @@
-//! A file of lines: one JSON object for each event, as `stdout:` writes them, synced to the disk before an event counts as
-//! delivered, and rotated by size.
+//! A file of lines: one JSON object for each event, in the format of `stdout:`. An event counts as delivered after it
+//! is synced to the disk. Files are rotated by size.
 //!
-//! Read on in `address` (what can be set), `writer` (appending, syncing, rotating).
+//! `address` has the settings; `writer` appends, syncs and rotates.
 
 mod address;
 mod writer;
@@ -17,13 +17,13 @@ use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, SinkErrorKind, in_
 use crate::{connect::SinkOptions, envelope::line};
 
 pub struct FileSink {
-    /// Fair, so that batches are written in the order in which they came.
+    /// A fair lock, so that batches are written in the order of their calls.
     writer: Arc<Mutex<Writer>>,
     publish_timeout: Duration,
 }
 
 impl FileSink {
-    /// `file:path[?rotate_bytes=N&keep=N]`. Touches nothing yet.
+    /// `file:path[?rotate_bytes=N&keep=N]`. Does not touch the file yet.
     pub fn open(options: &SinkOptions) -> Result<Self, SinkError> {
         let address = Address::parse(&options.url)?;
         Ok(Self {
@@ -37,7 +37,7 @@ impl FileSink {
         work: impl FnOnce(&mut Writer, Duration) -> Result<(), SinkError> + Send + 'static,
     ) -> Result<(), SinkError> {
         let timeout = self.publish_timeout;
-        // The guard goes along: a dropped call still writes whole batches, and the next one waits for it.
+        // The task owns the guard. So a dropped call still writes whole batches, and the next batch waits for it.
         let mut writer = self.writer.clone().lock_owned().await;
         let done = tokio::task::spawn_blocking(move || work(&mut writer, timeout));
         let ended = |error| SinkError::new(SinkErrorKind::Unavailable, format!("the writer ended: {error}"));
@@ -58,7 +58,7 @@ impl Sink for FileSink {
         let checked = self.with_writer(|writer, timeout| writer.check(timeout)).await;
         checked.map_err(|error| match error.kind {
             SinkErrorKind::Misconfigured => error,
-            // Whatever keeps it from being written now may pass.
+            // Whatever prevents writing now may pass.
             _ => SinkError::new(SinkErrorKind::Unreachable, error.message),
         })
     }

@@ -1,7 +1,7 @@
-//! The stream of events in memory that the HTTP API serves: the latest ones are kept, and whoever subscribes follows.
+//! The stream of events in memory that the HTTP API serves. It keeps the latest events, and subscribers follow it.
 //!
-//! There is no HTTP in here. Nobody is waited for: a subscriber that falls behind what is kept is told how many it
-//! missed, and goes on at the oldest kept.
+//! This module contains no HTTP. It waits for no subscriber. A subscriber that is too slow gets the number of events
+//! that it missed, and continues at the oldest event that is kept.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,7 @@ use crate::envelope::line;
 const EVENTS_MAX: usize = 1000;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// An event's place in the stream, from 1. It starts anew with the process.
+/// An event's place in the stream, from 1. It starts again at 1 with each process.
 pub type Position = u64;
 
 pub struct HttpStream {
@@ -27,7 +27,7 @@ pub struct HttpStream {
 
 struct Hub {
     kept: Mutex<Kept>,
-    /// The latest position; `None` once the stream has ended.
+    /// The latest position. `None` if the stream has ended.
     latest: watch::Sender<Option<Position>>,
 }
 
@@ -47,7 +47,7 @@ impl Default for HttpStream {
 }
 
 impl HttpStream {
-    /// Keeps so many events, and so many bytes of them; the latest one always.
+    /// Keeps up to this many events and bytes, and always the latest event.
     pub fn keeping(events_max: usize, bytes_max: usize) -> Self {
         Self {
             hub: Arc::new(Hub {
@@ -63,8 +63,8 @@ impl HttpStream {
         }
     }
 
-    /// Follows the stream: from a position on as far as it is kept, or from now on. A position that was never given out
-    /// (the process has started anew since) means all that is kept.
+    /// Follows the stream from a position, as far as it is kept, or from now on. A position that does not exist yet is
+    /// from an earlier process: the subscription then starts at the oldest event that is kept.
     pub fn subscribe(&self, from: Option<Position>) -> Subscription {
         let kept = self.hub.kept();
         let next = match from {
@@ -83,7 +83,7 @@ impl HttpStream {
         self.hub.latest.receiver_count()
     }
 
-    /// Ends every subscription once it has seen what is kept.
+    /// Ends every subscription after it has received what is kept.
     pub fn close(&self) {
         self.hub.latest.send_replace(None);
     }
@@ -129,8 +129,9 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next line, with its line break, and its position; after a gap the line `{"skipped":n}` with the position of
-    /// the last one missed. `None` when the stream has ended. Dropping the call loses nothing.
+    /// Returns the next line, with its line break, and its position. After a gap it returns the line `{"skipped":n}`
+    /// with the position of the last event that was missed. `None` if the stream has ended. Dropping the call loses
+    /// nothing.
     pub async fn next(&mut self) -> Option<(Position, Bytes)> {
         loop {
             let ended = self.latest.borrow_and_update().is_none();
@@ -180,9 +181,9 @@ impl Sink for HttpStream {
         });
         let latest = kept.next - 1;
         drop(kept);
-        self.hub.latest.send_if_modified(|told| match told {
-            Some(told) if *told < latest => {
-                *told = latest;
+        self.hub.latest.send_if_modified(|known| match known {
+            Some(known) if *known < latest => {
+                *known = latest;
                 true
             }
             _ => false,
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!(
             stream.hub.kept().lines.len(),
             1,
-            "the latest is kept whatever its size"
+            "the latest is kept, whatever its size"
         );
     }
 

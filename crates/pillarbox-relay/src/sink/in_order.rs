@@ -1,10 +1,10 @@
-//! For the sinks that take one event after the other.
+//! For sinks that process one event after the other.
 
 use std::collections::HashSet;
 
 use super::{Outcome, Outgoing, SinkError};
 
-/// Offers each event in order; those of a key that failed earlier in the batch are held.
+/// Offers each event in order. After a failure, the later events of its key in the batch are not tried.
 pub(super) fn in_order(
     batch: &[Outgoing],
     mut offer: impl FnMut(&Outgoing) -> Result<(), SinkError>,
@@ -13,7 +13,7 @@ pub(super) fn in_order(
     let outcomes = batch.iter().map(|outgoing| {
         let key = outgoing.event.event.key();
         if failed.contains(key) {
-            return Outcome::Held;
+            return Outcome::NotTried;
         }
         match offer(outgoing) {
             Ok(()) => Outcome::Delivered,

@@ -1,9 +1,15 @@
-//! Kafka: a batch is given to the client's queue without waiting, then the reports of its events are gathered.
+//! Kafka: gives a batch to the client's queue without waiting, then collects the reports of its events.
 //!
-//! Read on in `address` (where it goes), `producer` (the client, and what order rests on), `settings` (how it is set),
-//! `reports` (what it tells), `flight` (events in it), `seen` (which topics there are), `publish` (a batch on its
-//! way), `transactions` (a batch that is visible whole or not at all), `outcome` (what an answer means), `topics`
-//! (comparing and making).
+//! - `address`: brokers and settings of an address
+//! - `producer`: the client, and how it keeps order
+//! - `settings`: the client's settings
+//! - `reports`: what the client reports
+//! - `flight`: events in a producer
+//! - `seen`: which topics exist
+//! - `publish`: a batch
+//! - `transactions`: a batch that becomes visible completely or not at all
+//! - `outcome`: the meaning of an answer
+//! - `topics`: comparing and creating topics
 
 mod address;
 mod flight;
@@ -43,17 +49,17 @@ use crate::{connect::SinkOptions, envelope::Binding};
 
 /// The Kafka binding of CloudEvents.
 pub const CLOUDEVENTS: Binding = Binding {
-    prefix: "ce_",
+    prefix: pillarbox::wire::cloudevents::KAFKA_PREFIX,
     escapes: false,
 };
 
-/// Whoever asks how the sink is gets an answer by then. The client goes on trying, and is asked again.
+/// The longest wait for an answer when the state of the sink is asked. The client keeps trying and is asked again.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Requests are made smaller down to this.
+/// Requests do not become smaller than this.
 const BATCH_BYTES_MIN: u32 = 1_000;
 
-/// The client's settings for a producer as this sink has it, and for any other client of these brokers: for measuring
-/// against.
+/// The client's settings for a producer of this sink, and for any other client of these brokers. For comparisons in
+/// measurements.
 pub fn client_settings(options: &SinkOptions) -> Result<(ClientConfig, ClientConfig), SinkError> {
     let address = Address::parse(&options.url)?;
     let role = Role::Batches { bytes: BATCH_BYTES };
@@ -68,11 +74,11 @@ pub struct KafkaSink {
     address: Address,
     topics: Vec<TopicSpec>,
     publish_timeout: Duration,
-    /// Made at the first use, and again when one has come to its end.
+    /// Created at the first use, and again after one has ended.
     producer: Mutex<Option<Arc<Producer>>>,
     /// For events that may be refused.
     one_by_one: Mutex<Option<Arc<Producer>>>,
-    /// Of one request to a partition, at most.
+    /// The size of one request to a partition, at most.
     batch_bytes: AtomicU32,
     seen: Seen,
     transactions: Transactions,
@@ -81,7 +87,7 @@ pub struct KafkaSink {
 impl KafkaSink {
     /// `kafka://[user[:password]@]host[:port][,host…][?ca=FILE&sasl=scram-sha-256&…]`.
     ///
-    /// Reads the files, and connects at the first use; from then on it reconnects for ever.
+    /// Reads the files now and connects at the first use. After that it always reconnects.
     pub fn open(options: &SinkOptions) -> Result<Self, SinkError> {
         Ok(Self {
             address: Address::parse(&options.url)?,
@@ -95,7 +101,7 @@ impl KafkaSink {
         })
     }
 
-    /// The producer in use; a new one where that has come to its end.
+    /// The current producer, or a new one if it has ended.
     fn producer(&self) -> Result<Arc<Producer>, SinkError> {
         let bytes = self.batch_bytes.load(Ordering::Relaxed);
         self.kept(&self.producer, Role::Batches { bytes })
@@ -115,21 +121,22 @@ impl KafkaSink {
         Ok(made)
     }
 
-    /// A request was refused for its size and its events were taken one by one: the topic takes less than we thought.
+    /// A request was refused because of its size, but its events were accepted one by one. So the topic accepts less
+    /// than we assumed.
     fn send_smaller_batches(&self) {
         let bytes = self.batch_bytes.load(Ordering::Relaxed);
         let less = (bytes / 2).max(BATCH_BYTES_MIN);
         self.batch_bytes.store(less, Ordering::Relaxed);
         tracing::info!(
             bytes = less,
-            "a topic takes less at once than others: requests to Kafka are smaller from now on"
+            "a topic accepts only smaller requests: requests to Kafka are smaller from now on"
         );
         let kept = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().for_each(|producer| producer.retire());
     }
 
-    /// Of a producer that takes nothing more.
-    fn let_go(&self) {
+    /// Drops producers that accept nothing more.
+    fn drop_unusable(&self) {
         for place in [&self.producer, &self.one_by_one] {
             let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
             kept.take_if(|producer| !producer.is_usable());
@@ -148,7 +155,7 @@ impl Sink for KafkaSink {
             ordered: true,
             // The idempotent producer drops the copies of its own retries, not those of a later publish.
             deduplicates: false,
-            // A topic's own affair, and told when it refuses.
+            // Each topic has its own limit, and says so when it refuses an event.
             payload_bytes_max: None,
         }
     }
@@ -157,7 +164,7 @@ impl Sink for KafkaSink {
         topics::answers(&self.producer()?, self.answer_within()).await
     }
 
-    /// A partition, where the number of partitions is known; until then the topic.
+    /// A partition if the number of partitions is known, otherwise the topic.
     fn destination<'a>(&self, event: &'a Event, stream: Option<&'a str>) -> DestinationName<'a> {
         let topic = stream.unwrap_or(&event.topic);
         let partitions = self.seen.partitions(topic);

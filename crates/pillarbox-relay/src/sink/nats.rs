@@ -1,7 +1,10 @@
-//! NATS JetStream: a whole batch goes out without waiting, then its acknowledgements are gathered.
+//! NATS JetStream: sends a whole batch without waiting, then collects its acknowledgements.
 //!
-//! Read on in `connect` (the connection and what is known of it), [`headers`] (what an event looks like on the
-//! wire), `publish` (sending and gathering), `outcome` (what an answer means), `streams` (comparing and making).
+//! - `connect`: the connection and its state
+//! - [`headers`]: the format of an event on the wire
+//! - `publish`: sending, and collecting acknowledgements
+//! - `outcome`: the meaning of an answer
+//! - `streams`: comparing and creating streams
 
 mod connect;
 pub mod headers;
@@ -20,30 +23,30 @@ use tokio::sync::Mutex;
 
 use self::{
     connect::{Address, Connection},
-    publish::Window,
+    publish::BatchInFlight,
 };
 use super::{
     Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState, Streams,
 };
 use crate::connect::SinkOptions;
 
-/// Whoever asks how the sink is gets an answer by then. The client goes on trying, and is asked again.
+/// The longest wait for a connection when the state of the sink is asked. The client keeps trying and is asked again.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 pub struct NatsSink {
     address: Address,
     streams: Vec<StreamSpec>,
     publish_timeout: Duration,
-    /// Made at the first use, inside the runtime that uses it.
+    /// Created at the first use, inside the runtime that uses it.
     connection: RwLock<Option<Arc<Connection>>>,
-    /// Held by whoever makes one.
+    /// Locked while a connection is created.
     starting: Mutex<()>,
 }
 
 impl NatsSink {
     /// `nats://[user:password@ | token@]host[:port][,host…][?creds=FILE&ca=FILE&cert=FILE&key=FILE]`, or `tls://…`.
     ///
-    /// Reads the files, and connects at the first use; from then on it reconnects for ever.
+    /// Reads the files now and connects at the first use. After that it always reconnects.
     pub fn open(options: &SinkOptions) -> Result<Self, SinkError> {
         Ok(Self {
             address: Address::parse(&options.url)?,
@@ -54,7 +57,7 @@ impl NatsSink {
         })
     }
 
-    /// A connection that works now, or why there is none.
+    /// A working connection, or the reason why there is none.
     async fn connected(&self) -> Result<Arc<Connection>, SinkError> {
         let connection = self.connection().await?;
         connection.ready(self.publish_timeout.min(CONNECT_MAX)).await?;
@@ -75,7 +78,8 @@ impl NatsSink {
         Ok(made)
     }
 
-    /// The one in use. If the client's task has ended, for example after an unreadable answer, a new client replaces it.
+    /// The current connection. If the client's task has ended, for example after an unreadable answer, a new client
+    /// replaces it.
     fn kept(&self) -> Option<Arc<Connection>> {
         let connection = self.connection.read().unwrap_or_else(PoisonError::into_inner);
         connection.clone().filter(|connection| !connection.is_over())
@@ -86,7 +90,7 @@ impl NatsSink {
 impl Sink for NatsSink {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // A window can lose the middle of three and store the third.
+            // Of three events in flight, the server can lose the second and store the third.
             ordered: false,
             deduplicates: true,
             payload_bytes_max: self.kept().and_then(|connection| connection.payload_bytes_max()),
@@ -98,8 +102,8 @@ impl Sink for NatsSink {
         streams::answers(&connection).await
     }
 
-    /// A subject belongs to one stream at most, and a stream can refuse single subjects: the smallest part that can be away
-    /// is a subject of the stream that the event is meant for.
+    /// A subject belongs to at most one stream, and a stream can refuse single subjects. So the smallest part that can
+    /// be away is a subject of the stream for which the event is meant.
     fn destination<'a>(&self, event: &'a Event, stream: Option<&'a str>) -> DestinationName<'a> {
         DestinationName {
             stream,
@@ -116,7 +120,7 @@ impl Sink for NatsSink {
             Ok(connection) => connection,
             Err(error) => return vec![Outcome::Failed(error); batch.len()],
         };
-        Window::new(&connection, batch)
+        BatchInFlight::new(&connection, batch)
             .publish(self.publish_timeout)
             .await
     }

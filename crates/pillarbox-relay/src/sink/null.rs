@@ -1,4 +1,4 @@
-//! Takes everything and keeps nothing: for measuring what the rest costs.
+//! Accepts everything and keeps nothing, to measure the cost of everything else.
 
 use async_trait::async_trait;
 

@@ -1,5 +1,5 @@
-//! Certificates and keys that an address names, looked at before anything connects: the clients read the files themselves,
-//! and say little when there is nothing in them.
+//! Checks the certificates and keys that an address names before anything connects. The clients read the files
+//! themselves, and their errors say little if a file is empty.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use rustls::pki_types::{
 
 use super::{SinkError, SinkErrorKind};
 
-/// `of` is whose address it is: `NATS`.
+/// `of` says whose address it is: `NATS`.
 pub(super) fn certificates(path: PathBuf, of: &str) -> Result<PathBuf, SinkError> {
     let read = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
@@ -27,12 +27,12 @@ pub(super) fn private_key(path: PathBuf, of: &str) -> Result<PathBuf, SinkError>
     }
 }
 
-/// Of the parser's errors only those are shown that hold nothing of the file.
+/// Shows only those errors of the parser that contain nothing of the file.
 fn bad(path: &Path, what: &str, of: &str, error: &pem::Error) -> SinkError {
     let why = match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "there is none in it".to_owned(),
-        _ => "it is no PEM file".to_owned(),
+        pem::Error::NoItemsFound => "it contains none".to_owned(),
+        _ => "it is not a PEM file".to_owned(),
     };
     SinkError::new(
         SinkErrorKind::Misconfigured,

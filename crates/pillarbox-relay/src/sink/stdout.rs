@@ -11,16 +11,16 @@ use tokio::sync::Mutex;
 use super::{Capabilities, Outcome, Outgoing, Sink, SinkError, SinkErrorKind, in_order::in_order};
 use crate::envelope::line;
 
-/// A batch is delivered when all of it is written and flushed. A reader that does not read is waited for, as everywhere
-/// with pipes: it is slow, not away.
+/// A batch is delivered when all of it is written and flushed. The sink waits for a reader that does not read, as is
+/// usual with pipes: the reader is slow, not away.
 pub struct Stdout {
-    /// Fair, so that batches are written in the order in which they came.
+    /// A fair lock, so that batches are written in the order of their calls.
     output: Arc<Mutex<Output>>,
 }
 
 struct Output {
     writer: Box<dyn Write + Send>,
-    /// A write failed half-way: the next one starts on a new line.
+    /// A write failed in the middle of a line. The next one starts on a new line.
     torn: bool,
 }
 
@@ -31,7 +31,7 @@ impl Default for Stdout {
 }
 
 impl Stdout {
-    /// Writes somewhere else.
+    /// Writes to another target.
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self {
             output: Arc::new(Mutex::new(Output {
@@ -42,7 +42,7 @@ impl Stdout {
     }
 
     async fn write(&self, lines: Vec<u8>) -> Result<(), SinkError> {
-        // The guard goes along: a dropped call still writes whole lines, and the next batch waits for it.
+        // The task owns the guard. So a dropped call still writes whole lines, and the next batch waits for it.
         let mut output = self.output.clone().lock_owned().await;
         tokio::task::spawn_blocking(move || output.write(&lines))
             .await

@@ -1,4 +1,4 @@
-//! What people ask of a store, apart from the engine's work.
+//! Administration of a store: everything that the engine itself does not need.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use async_trait::async_trait;
 use pillarbox::{Enqueued, Event, Limits};
 use serde::Serialize;
 
-use super::{StoreError, StoreErrorKind};
+use super::StoreError;
 use crate::{
     catalog::Look,
     event::{Seq, StoredEvent},
     pressure::Standing,
 };
 
-/// How an outbox stands. Counting costs what is unsettled, not what was ever delivered.
+/// The state of an outbox. The cost grows with the unsettled events, not with those ever delivered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct StoreStatus {
-    /// Committed and waiting for their first try.
+    /// Committed, and waiting for the first attempt.
     pub pending: u64,
     /// Waiting for a retry.
     pub failed: u64,
@@ -30,7 +30,7 @@ pub struct StoreStatus {
     pub oldest_age: Option<Duration>,
     pub lanes_held: u16,
     pub relays: Vec<RelayStatus>,
-    /// The classes of topics whose producers may be slowed or refused; none where nothing is limited.
+    /// The classes of topics whose producers may be slowed or refused. Empty if nothing is limited.
     pub pressure: Vec<Standing>,
 }
 
@@ -39,17 +39,17 @@ pub struct RelayStatus {
     pub id: super::RelayId,
     pub name: String,
     pub lanes: u16,
-    /// How long since it was last heard.
+    /// The time since its last heartbeat.
     #[serde(rename = "last_seen_seconds", serialize_with = "duration_seconds")]
     pub last_seen: Duration,
     /// What keeps it from delivering.
     pub troubles: Vec<super::Trouble>,
 }
 
-/// [`Admin::recent`] is for looking at: larger payloads are not read for it.
+/// [`Admin::recent`] is for people: it does not read larger payloads.
 pub const RECENT_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
-/// A committed event as it stands, delivered or not.
+/// A committed event and its current status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recent {
     pub event: StoredEvent,
@@ -57,42 +57,35 @@ pub struct Recent {
     pub status: String,
 }
 
-/// Administration of a store. Apart from [`super::Store`] so that the engine's contract stays small.
+/// Administration of a store. Separate from [`super::Store`] so that the engine's contract stays small.
 #[async_trait]
 pub trait Admin: Send + Sync + 'static {
-    /// The SQL that makes the outbox, for those who run their migrations themselves.
+    /// The SQL that creates the outbox, for users who run their own migrations.
     fn migration_sql(&self) -> String;
 
-    /// Makes the outbox or brings it up to date; running it again changes nothing. Says what it did, a line each.
+    /// Creates the outbox or updates it. Running it again changes nothing. Returns a line for each thing it did.
     async fn migrate(&self) -> Result<Vec<String>, StoreError>;
 
-    /// What a migration had to leave out because its role lacks a right, and what to ask for: a sentence each. The relay works
-    /// without it.
+    /// What a migration had to skip because its role lacks a right, and which right to ask for: one sentence each.
+    /// The relay works without it.
     async fn missing(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 
     async fn status(&self) -> Result<StoreStatus, StoreError>;
 
-    /// Nothing up to here is pending: where a look at all pending events may begin.
-    async fn low_mark(&self) -> Result<Seq, StoreError> {
-        Ok(0)
-    }
+    /// No event up to this seq is pending. A scan of all pending events can start here.
+    async fn low_mark(&self) -> Result<Seq, StoreError>;
 
-    /// The latest committed events, at most `count`, in the order of their seq. A row that can't be
-    /// read, or has a payload over [`RECENT_PAYLOAD_BYTES_MAX`], is left out.
-    async fn recent(&self, _count: usize) -> Result<Vec<Recent>, StoreError> {
-        Err(StoreError::new(
-            StoreErrorKind::Refused,
-            "this database can't list its latest events",
-        ))
-    }
+    /// The latest committed events, at most `count`, in the order of their seq. Rows that can't be read or whose
+    /// payload exceeds [`RECENT_PAYLOAD_BYTES_MAX`] are skipped.
+    async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError>;
 
-    /// The kinds of events among the latest `last` that were committed, the most frequent first, at most
-    /// [`KINDS_MAX`](crate::catalog::KINDS_MAX) of them. Reads no more than these events, without their payloads.
+    /// The kinds of events among the latest `last` committed ones, the most frequent first, at most
+    /// [`KINDS_MAX`](crate::catalog::KINDS_MAX) kinds. Reads only these events, without their payloads.
     async fn kinds(&self, last: usize) -> Result<Look, StoreError>;
 
-    /// Writes events in one transaction of its own: for the command line and the HTTP API.
+    /// Writes events in a transaction of its own. For the command line and the HTTP API.
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError>;
 }
 

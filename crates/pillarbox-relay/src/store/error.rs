@@ -1,15 +1,15 @@
-//! What can go wrong with a store, and what an operator should do.
+//! The errors of a store, and what an operator should do about them.
 
 use thiserror::Error;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// Can't be reached, or the connection broke: wait and try again.
+    /// The database can't be reached, or the connection broke: wait and retry.
     Away,
-    /// The outbox's tables are not there, or of another version.
+    /// The outbox's tables do not exist or have another version.
     NotMigrated,
-    /// A lane is no longer held by who asks.
+    /// The caller no longer holds a lane.
     Fenced,
     /// The settings are wrong: address, credentials, rights.
     Misconfigured,
@@ -17,7 +17,7 @@ pub enum StoreErrorKind {
     Refused,
 }
 
-/// Its text is what an operator reads: what happened and what to do. It never holds a secret or a payload.
+/// The text is for an operator: what happened and what to do. It never contains a secret or a payload.
 #[derive(Debug, Error)]
 #[error("{context}")]
 pub struct StoreError {

@@ -1,10 +1,10 @@
-//! Headers as rows hold them: the same in every store, whoever wrote them.
+//! Headers as rows contain them: the same in every store, for every producer.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A JSON object of texts. Numbers and truths are turned to text, as people write them; anything else can't be a header.
+/// Reads a JSON object of strings. Numbers and booleans become strings; other values can't be headers.
 pub(super) fn read(json: &[u8]) -> Result<BTreeMap<String, String>, String> {
     if json.is_empty() || json == b"{}" {
         return Ok(BTreeMap::new());

@@ -1,19 +1,19 @@
-//! How much of a row is fetched. What is beyond is not brought into memory: its size is known before.
+//! How much of a row is fetched. Larger parts are not read into memory: the query returns their size first.
 
 use pillarbox::Limits;
 
-/// Headers that are larger as the database stores them are surely over [`Limits::headers_bytes_max`]: written as JSON, a byte
-/// takes six at most. What is fetched is held against the exact limit afterwards.
+/// Headers that are stored with more bytes than this are certainly over [`Limits::headers_bytes_max`], because JSON
+/// needs at most six bytes for one. Fetched headers are checked against the exact limit afterwards.
 pub(super) fn headers_fetched_max() -> usize {
     8 * Limits::default().headers_bytes_max
 }
 
-/// Eight texts. When they are larger together, one of them is over [`Limits::name_bytes_max`].
+/// For eight texts. If they are larger together, at least one of them is over [`Limits::name_bytes_max`].
 pub(super) fn names_fetched_max() -> usize {
     8 * Limits::default().name_bytes_max
 }
 
-/// Whether headers and texts of these sizes were fetched; else what is wrong with them.
+/// Whether headers and texts of these sizes were fetched. The error says which limit they exceed.
 pub(super) fn fetched(names: usize, headers: usize) -> Result<(), String> {
     let limits = Limits::default();
     if headers > headers_fetched_max() {
@@ -35,7 +35,7 @@ pub(super) fn payload_too_large(bytes: usize, most: usize) -> String {
     format!("the payload has {bytes} bytes; {most} are allowed")
 }
 
-/// What a row brings into memory at most.
+/// The largest number of bytes that one row can take in memory.
 pub(super) fn row_bytes_max(payload_bytes_max: usize) -> usize {
     payload_bytes_max
         .saturating_add(headers_fetched_max())

@@ -1,8 +1,8 @@
-//! MongoDB: the outbox as collections of a replica set, written in the application's own session.
+//! MongoDB: the outbox as collections of a replica set. Applications write to it in their own session.
 //!
-//! `discover` finds what was committed, `settle` writes down what became of it, `park` brings back what waits,
-//! `lanes` shares the work among relays, `wake` wakes them, `schema` makes the collections, `admin` and `dead`
-//! answer people. `connection` and `transaction` are what they stand on.
+//! `discover` finds committed events, `settle` records their results, `park` returns events from the side table,
+//! `lanes` shares the work among relays, `wake` wakes relays, and `schema` creates the collections. `admin` and
+//! `dead` are for people. All of them use `connection` and `transaction`.
 
 mod admin;
 mod after_death;
@@ -19,10 +19,9 @@ mod json;
 mod keys;
 mod kinds;
 mod lanes;
-mod notices;
 mod park;
 mod pressure;
-mod reprocess;
+mod records;
 mod rows;
 mod schema;
 mod settle;
@@ -39,8 +38,7 @@ use self::{
     assumptions::Assumptions, connection::Connection, discover::MongoReader, lanes::Leases, wake::Wakening,
 };
 use super::{
-    Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
-    Trouble,
+    Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError, Trouble, Waker,
 };
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
@@ -66,14 +64,6 @@ impl MongoStore {
 
 #[async_trait]
 impl Store for MongoStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            notify: self.wakening.listens(),
-            shared: true,
-            claims: false,
-        }
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         schema::check(&self.connection).await?;
         self.assumptions.check(&self.connection).await
@@ -132,13 +122,12 @@ impl Store for MongoStore {
         lanes::report(&self.connection, relay, troubles).await
     }
 
-    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
-        self.wakening.set_asleep(&self.connection, asleep).await;
-        Ok(())
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        lanes::troubles(&self.connection).await
     }
 
-    async fn wait(&self, at_most: Duration) {
-        self.wakening.wait(at_most).await;
+    fn waker(&self) -> Option<&dyn Waker> {
+        self.wakening.listens().then_some(self)
     }
 
     fn statements(&self) -> u64 {
@@ -146,7 +135,19 @@ impl Store for MongoStore {
     }
 }
 
-/// A duration as pipelines take it, at most a century.
+#[async_trait]
+impl Waker for MongoStore {
+    async fn wait(&self, at_most: Duration) {
+        self.wakening.wait(at_most).await;
+    }
+
+    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
+        self.wakening.set_asleep(&self.connection, asleep).await;
+        Ok(())
+    }
+}
+
+/// A duration for pipelines, at most a century.
 fn milliseconds(duration: Duration) -> i64 {
     const CENTURY: u128 = 100 * 366 * 86_400 * 1_000;
     i64::try_from(duration.as_millis().min(CENTURY)).unwrap_or(i64::MAX)

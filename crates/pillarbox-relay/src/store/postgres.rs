@@ -1,9 +1,10 @@
-//! PostgreSQL: discovery by snapshot cursor, HOT settling, leased lanes, a side table for what waits.
+//! PostgreSQL: discovery by snapshot cursor, HOT updates for settling, leased lanes, and a side table for waiting
+//! events.
 //!
-//! `discover` finds what was committed, `assumptions` says what that rests on, `settle` writes down what became of it, `park` brings back what waits,
-//! `lanes` shares the work among relays, `notify` wakes them, `schema` makes the tables, `enqueue` the
-//! function for applications, `admin` and `dead` answer
-//! people.
+//! `discover` finds committed events and `assumptions` checks what discovery relies on. `settle` records the
+//! results of events, `park` returns events from the side table, `lanes` shares the work among relays, `notify`
+//! wakes relays, `schema` creates the tables, and `enqueue` the function for applications. `admin` and `dead` are
+//! for people.
 
 mod admin;
 mod assumptions;
@@ -14,16 +15,15 @@ mod enqueue;
 mod error;
 mod lanes;
 mod marks;
-mod notices;
 mod notify;
 mod park;
 mod pressure;
-mod reprocess;
 mod row;
 mod schema;
 mod seen;
 mod seq_range;
 mod settle;
+mod shared;
 mod snapshot;
 mod versions;
 
@@ -39,8 +39,8 @@ use async_trait::async_trait;
 
 use self::{assumptions::Assumptions, connection::Connection, notify::Wakening, seen::Seen};
 use super::{
-    Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
-    Trouble,
+    Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError, Trouble, Waker,
+    sql,
 };
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
@@ -76,14 +76,6 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            notify: self.wakening.listens(),
-            shared: true,
-            claims: false,
-        }
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         schema::check(&self.connection, &self.assumptions).await
     }
@@ -151,12 +143,12 @@ impl Store for PostgresStore {
         self.lanes.report(&self.connection, relay, troubles).await
     }
 
-    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
-        self.wakening.set_asleep(&self.connection, asleep).await
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        sql::troubles(&*self.connection).await
     }
 
-    async fn wait(&self, at_most: Duration) {
-        self.wakening.wait(&self.connection, at_most).await;
+    fn waker(&self) -> Option<&dyn Waker> {
+        self.wakening.listens().then_some(self)
     }
 
     fn statements(&self) -> u64 {
@@ -164,12 +156,23 @@ impl Store for PostgresStore {
     }
 }
 
-/// Lanes and epochs as the statements take them.
+#[async_trait]
+impl Waker for PostgresStore {
+    async fn wait(&self, at_most: Duration) {
+        self.wakening.wait(&self.connection, at_most).await;
+    }
+
+    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
+        self.wakening.set_asleep(&self.connection, asleep).await
+    }
+}
+
+/// Lanes and epochs, as parameters of the statements.
 fn lanes_and_epochs(held: &[HeldLane]) -> (Vec<i16>, Vec<i64>) {
     held.iter().map(|h| (i16::from(h.lane), h.epoch)).unzip()
 }
 
-/// A duration as the statements take it: microseconds, at most a century.
+/// A duration as a parameter of the statements: microseconds, at most a century.
 fn microseconds(duration: Duration) -> i64 {
     const CENTURY: u128 = 100 * 366 * 86_400 * 1_000_000;
     i64::try_from(duration.as_micros().min(CENTURY)).unwrap_or(i64::MAX)

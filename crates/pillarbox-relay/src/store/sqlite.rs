@@ -1,9 +1,9 @@
-//! SQLite: the embedded default. The relay and the application share a file in WAL mode: the application writes in its
-//! own transactions while the relay reads.
+//! SQLite: the embedded default. The relay and the application share a file in WAL mode: the application writes in
+//! its own transactions while the relay reads.
 //!
-//! The parts follow an event: `discover` finds it, `settle` writes down what became of it, `park` knows what waits;
-//! `lanes` says who may, `wake` when to look; `admin` and `dead` answer people. `connection` is what they stand
-//! on.
+//! `discover` finds committed events, `settle` records their results, `park` returns events from the side table,
+//! `lanes` shares the work among relays, and `wake` says when to look. `admin` and `dead` are for people. All of
+//! them use `connection`.
 
 mod admin;
 mod after_death;
@@ -12,12 +12,11 @@ mod dead;
 mod discover;
 mod file;
 mod lanes;
-mod notices;
 mod park;
 mod pressure;
-mod reprocess;
 mod row;
 mod settle;
+mod shared;
 mod statements;
 mod taken;
 mod versions;
@@ -32,8 +31,8 @@ use async_trait::async_trait;
 pub use self::file::{exposed, make_private};
 use self::{connection::Connections, discover::SqliteReader, wake::Watch};
 use super::{
-    Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError,
-    Trouble,
+    Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError, Trouble, Waker,
+    sql,
 };
 use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
 
@@ -43,7 +42,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Does not touch the disk: a file that is not there shows at the first use.
+    /// Does not touch the disk. A missing file is an error at the first use.
     pub fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let connections = Arc::new(Connections::new(options)?);
         Ok(Self {
@@ -55,14 +54,6 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            notify: true,
-            shared: true,
-            claims: false,
-        }
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         admin::check(&self.connections).await
     }
@@ -119,11 +110,22 @@ impl Store for SqliteStore {
         park::blocked_keys(&self.connections, lanes).await
     }
 
-    async fn wait(&self, at_most: Duration) {
-        self.watch.wait(&self.connections, at_most).await;
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        sql::troubles(&*self.connections).await
+    }
+
+    fn waker(&self) -> Option<&dyn Waker> {
+        Some(self)
     }
 
     fn statements(&self) -> u64 {
         self.connections.count()
+    }
+}
+
+#[async_trait]
+impl Waker for SqliteStore {
+    async fn wait(&self, at_most: Duration) {
+        self.watch.wait(&self.connections, at_most).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What relays report about themselves, kept small enough to be read by people.
+//! The troubles that relays report, kept short enough for people to read.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const CHARS_MAX: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     pub kind: TroubleKind,
-    /// The sink, the destination (`sink/stream topic[partition]`), or the relay that is stalled.
+    /// The sink, the destination (`sink/stream topic[partition]`), or the stalled relay.
     pub what: String,
     pub why: String,
     /// By the relay's clock, to the second.
@@ -24,9 +24,9 @@ pub struct Trouble {
 pub enum TroubleKind {
     /// A sink is away.
     Sink,
-    /// A stream, topic or partition takes nothing.
+    /// A stream, topic or partition accepts nothing.
     Destination,
-    /// A relay waits in vain.
+    /// A relay makes no progress.
     Stall,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// The first ones, with texts cut where they are too long, without what would break a line or a text in a database.
+/// The first troubles. Long texts are cut, and characters that would break a line or a database text are removed.
 pub fn kept(troubles: &[Trouble]) -> Vec<Trouble> {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let line = |line: &str| line.chars().take(CHARS_MAX).map(plain).collect();
@@ -68,7 +68,7 @@ pub(crate) fn to_json(troubles: &[Trouble]) -> String {
     serde_json::to_string(&kept(troubles)).unwrap_or_default()
 }
 
-/// What is not a list of troubles is none: it is for looking at.
+/// Returns no troubles if the value can't be parsed: they are only for people.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub(crate) fn from_json(json: &str) -> Vec<Trouble> {
     serde_json::from_str(json).unwrap_or_default()

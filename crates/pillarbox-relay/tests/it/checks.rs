@@ -1,4 +1,4 @@
-//! Schemas, rules and registries' answers nobody meant to write.
+//! Fuzzes the checks: schemas and rules that nobody would write on purpose.
 
 use std::sync::LazyLock;
 
@@ -47,7 +47,7 @@ const RULES: &[&str] = &[
     "duration('1h') < duration('90m') && timestamp('2026-01-01T00:00:00Z') > timestamp('2025-01-01T00:00:00Z')",
 ];
 
-/// Every value of it is a secret.
+/// Every text value in it is the secret.
 static PAYLOAD: LazyLock<String> = LazyLock::new(|| {
     format!(
         r#"{{"number": 7, "state": "{SECRET}", "kind": "{SECRET}", "mail": "{SECRET}", "total": 12.5, "x-a": "{SECRET}", "extra": {{"a": "{SECRET}"}},
@@ -55,7 +55,7 @@ static PAYLOAD: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// An event as it can come out of a store: within the limits.
+/// An event as a store can return it: within the limits. `None` if the payload is not.
 fn event(payload: String) -> Option<Event> {
     let event = Event::to("shop.order.placed")
         .event_type("OrderPlaced")
@@ -76,7 +76,7 @@ fn payload(fuzz: &mut Fuzz) -> String {
     }
 }
 
-/// Looks at an event, and at what is said of it.
+/// Checks an event, and checks that no failure shows a value of its payload.
 fn look(checks: &Checks, payload: String, runtime: &tokio::runtime::Runtime) {
     let Some(event) = event(payload) else { return };
     let findings = runtime.block_on(checks.look(&[(1, &event)], None)).unwrap();
@@ -85,7 +85,7 @@ fn look(checks: &Checks, payload: String, runtime: &tokio::runtime::Runtime) {
         return;
     };
     assert!(!failures.is_empty());
-    // The names of properties are shown: people must find the place.
+    // Failures show property names, because people must find the place.
     let shown_by_name =
         serde_json::from_slice(&event.payload).is_ok_and(|payload| names_the_secret(&payload));
     for failure in failures {
@@ -97,7 +97,7 @@ fn look(checks: &Checks, payload: String, runtime: &tokio::runtime::Runtime) {
     }
 }
 
-/// The checks judge the payload, or are refused with a text that names them.
+/// Either the checks run on the payload, or creating them fails with a message that contains `named`.
 fn attempt(options: &CheckOptions, payload: String, runtime: &tokio::runtime::Runtime, named: &str) {
     match Checks::new(options, None) {
         Ok(checks) => look(&checks, payload, runtime),
@@ -126,7 +126,9 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Schema files, mangled: each is refused with its name and the reason, or judges any payload without showing its values.
+/// Mangled schema files: each is refused with its name, or checks payloads without showing their values.
+///
+/// A refusal also has the reason.
 #[test]
 fn torture_fuzz_schemas() {
     let campaign = Campaign::begin("fuzz_schemas");
@@ -152,7 +154,9 @@ fn torture_fuzz_schemas() {
     });
 }
 
-/// Rules, mangled: each is refused with its name and the reason, or comes to an end on any payload without showing its values.
+/// Mangled rules: each is refused with its name, or ends on any payload without showing its values.
+///
+/// A refusal also has the reason.
 #[test]
 fn torture_fuzz_rules() {
     let campaign = Campaign::begin("fuzz_rules");

@@ -1,4 +1,4 @@
-//! Promises of the engine that need a history made by hand.
+//! Tests of the engine that need a history made by hand.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,7 +10,10 @@ use pillarbox_relay::{
     route::Routes,
     store::Admin,
 };
-use pillarbox_testkit::memory::{MemoryStore, Status};
+use pillarbox_testkit::{
+    memory::{MemoryStore, Status},
+    wait,
+};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;
@@ -26,7 +29,7 @@ fn start(store: &MemoryStore, broker: &Broker) -> EngineHandle {
     .start()
 }
 
-/// Time is paused: an hour passes in a moment, when nothing else can happen.
+/// Time is paused: if nothing else can happen, an hour passes at once.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(3_600), async {
         while !holds() {
@@ -116,17 +119,9 @@ async fn an_engine_whose_end_nobody_waits_for_any_more_stops() {
     let store = MemoryStore::default();
     let relay = start(&store, &Broker::new(&mut StdRng::seed_from_u64(1)));
     let alive = async || store.status().await.unwrap().relays.len();
-    while alive().await == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait::until("it runs", async || alive().await > 0).await;
     let ended = tokio::time::timeout(Duration::from_secs(1), relay.finished()).await;
-    assert!(ended.is_err(), "it goes on by itself");
-    // The handle went with the future that was dropped.
-    for _ in 0..100 {
-        if alive().await == 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it still runs");
+    assert!(ended.is_err(), "the relay ended by itself");
+    // Dropping the future dropped the handle too.
+    wait::until("it stops", async || alive().await == 0).await;
 }

@@ -1,5 +1,5 @@
-//! The store in memory passes the contract too: what the simulation proves over it would else say little about the real
-//! ones.
+//! The in-memory store passes the contract too. Otherwise the simulation, which uses it, would say little
+//! about the real stores.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl StoreHarness for Harness {
         Arc::new(self.0.clone())
     }
 
-    /// A clone shares the world, as another process shares the database.
+    /// A clone shares the data, as another process shares the database.
     fn another(&self) -> Arc<dyn Store> {
         self.store()
     }
@@ -37,16 +37,20 @@ impl StoreHarness for Harness {
         Arc::new(self.0.clone())
     }
 
-    /// It is for the simulation, where nobody looks at them.
+    /// The store is for the simulation, where nobody reads dead letters.
     fn dead_letters(&self) -> Option<Arc<dyn pillarbox_relay::dead::DeadLetters>> {
         None
     }
 
-    fn notices(&self) -> Option<Arc<dyn pillarbox_relay::notice::Notices>> {
-        None
+    fn records(&self) -> Arc<dyn pillarbox_relay::store::records::Records> {
+        Arc::new(self.0.clone())
     }
 
-    fn schedules(&self) -> Option<Arc<dyn pillarbox_relay::reprocess::Schedules>> {
+    fn versions(&self) -> Option<Arc<dyn pillarbox_relay::check::versions::AggregateVersions>> {
+        Some(Arc::new(self.0.clone()))
+    }
+
+    fn gauge(&self) -> Option<Arc<dyn pillarbox_relay::pressure::Gauge>> {
         None
     }
 
@@ -58,7 +62,8 @@ impl StoreHarness for Harness {
         true
     }
 
-    /// It keeps no times: an event was tried when something was counted against it, and published when its status says so.
+    /// The store keeps no times. An event counts as tried if an attempt was counted, and as published if its
+    /// status says so.
     async fn row(&self, id: Uuid) -> Option<Row> {
         let row = self.find(id)?;
         let status = match row.status {
@@ -105,8 +110,8 @@ impl OpenTransaction for Open {
     }
 }
 
-/// Two subjects do not apply: it can't wake a sleeper early (its capabilities say so), and dead letters are only kept in it,
-/// with their reasons, not operated.
+/// Two subjects do not apply. This store can't wake a sleeping relay early, as its capabilities say. And it
+/// only stores dead letters with their reasons; it has no operations on them.
 mod contract {
     use super::*;
 

@@ -1,6 +1,6 @@
-//! The MongoDB store on a real replica set: the whole contract, and what it promises beyond it.
+//! The MongoDB store on a real replica set: the contract suite, and tests of MongoDB alone.
 
-// Clippy knows a test by its attribute, not the functions it calls.
+// Clippy allows `unwrap` in functions with a test attribute, but not in the helpers that they call.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod assumptions;

@@ -1,8 +1,11 @@
-//! Order at the write where the database is not PostgreSQL: versions that are taken, and writers of one key.
+//! The order of writes on SQLite and MongoDB: versions that already exist, and several writers of one key.
 
 use mongodb::{Client, error::TRANSIENT_TRANSACTION_ERROR};
 use pillarbox::{EnqueueError, Event, Outbox};
-use pillarbox_relay::connect::{self, DatabaseOptions, OpenStore};
+use pillarbox_relay::{
+    check::versions::VersionIndex,
+    connect::{self, DatabaseOptions, OpenStore},
+};
 use pillarbox_testkit::servers;
 
 async fn open(url: &str) -> OpenStore {
@@ -30,15 +33,35 @@ fn version_taken(refused: Result<impl std::fmt::Debug, EnqueueError>) {
     }
 }
 
-/// The index is made once, and serves the check of versions as well.
+/// Creates the unique index. The check of versions uses it too.
 async fn make_unique(open: &OpenStore) {
-    assert_eq!(open.versions.make_unique_index().await.unwrap().len(), 1);
-    assert!(open.versions.make_unique_index().await.unwrap().is_empty());
-    assert!(open.versions.has_index().await.unwrap());
-    assert!(open.versions.unique_index_sql().contains("unique"));
+    assert_eq!(
+        open.require_versions()
+            .unwrap()
+            .make_index(VersionIndex::Unique)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    assert!(
+        open.require_versions()
+            .unwrap()
+            .make_index(VersionIndex::Unique)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(open.require_versions().unwrap().has_index().await.unwrap());
+    assert!(
+        open.require_versions()
+            .unwrap()
+            .index_sql(VersionIndex::Unique)
+            .contains("unique")
+    );
 }
 
-/// The one that is refused is the second.
+/// Two events; the second is refused.
 fn second() -> [Event; 2] {
     [
         event("o-2").aggregate_version(3),
@@ -90,7 +113,8 @@ async fn mongodb_tells_who_comes_second_with_a_version() {
     }
 }
 
-/// Whether the second of two writers of a key is told to try again while the first is open.
+/// Writes an event of each key in its own transaction, the second while the first is open. Returns whether
+/// the second one must be retried.
 async fn second_is_told(client: &Client, outbox: &Outbox, keys: (&str, &str)) -> bool {
     let mut first = client.start_session().await.unwrap();
     first.start_transaction().await.unwrap();
@@ -109,7 +133,7 @@ async fn second_is_told(client: &Client, outbox: &Outbox, keys: (&str, &str)) ->
     first.commit_transaction().await.unwrap();
     let _ = second.abort_transaction().await;
     if told {
-        // Tried again, it goes through, with a later seq.
+        // The retry succeeds and gets a later seq.
         second.start_transaction().await.unwrap();
         outbox.enqueue(&mut second, &event(keys.1)).await.unwrap();
         second.commit_transaction().await.unwrap();
@@ -129,7 +153,7 @@ async fn mongodb_serialises_writers_of_one_key_where_that_is_asked_for() {
     let serialised = plain.clone().serialise_keys();
     assert!(
         !second_is_told(&client, &plain, ("a", "a")).await,
-        "the test can tell"
+        "without `serialise_keys` the second writer is not refused"
     );
     for _ in 0..5 {
         assert!(second_is_told(&client, &serialised, ("a", "a")).await);

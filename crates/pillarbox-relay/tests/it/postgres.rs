@@ -1,4 +1,4 @@
-//! The PostgreSQL store on a real server. `PILLARBOX_TEST_POSTGRES` chooses its version.
+//! The PostgreSQL store on a real server. `PILLARBOX_TEST_POSTGRES` selects its version.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ use sqlx::PgPool;
 const DEADLINE: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(600);
 
-/// An outbox in a database of its own, with all lanes held.
+/// An outbox in a new database, with all lanes held.
 struct Place {
     store: Arc<PostgresStore>,
     pool: PgPool,
@@ -76,7 +76,7 @@ impl Place {
             .unwrap()
     }
 
-    /// The lanes as another relay takes them, when the leases of all others are over.
+    /// Takes all lanes as another relay would, after the leases of all others have ended.
     async fn take_again(&self) -> Vec<HeldLane> {
         self.run("update outbox_events_leases set lease_until = '-infinity'")
             .await;
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-/// A place on the server that this test process shares, or none where it is not installed.
+/// A place on the server that this test process shares. `None` if PostgreSQL is not installed.
 async fn place() -> Option<Place> {
     let server = pillarbox_testkit::servers::postgres().await?;
     Some(Place::new(server.database().await).await)
@@ -120,7 +120,7 @@ fn page(events: usize) -> PageLimit {
     }
 }
 
-/// Everything there is to read at once.
+/// Reads everything that can be read now.
 async fn drain(reader: &mut Box<dyn Reader>, limit: PageLimit) -> Vec<StoredEvent> {
     let mut events = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Schemas from a registry, as far as a stub of its API can tell.
+//! Schemas from a registry, tested with a stub of its HTTP API.
 
 use std::time::Duration;
 
@@ -8,7 +8,10 @@ use pillarbox_relay::check::{
     registry::{RegistryOptions, WhenAway},
     schemas::{SchemaOptions, SchemaSource},
 };
-use pillarbox_testkit::schema_registry_stub::{Manner, SchemaRegistryStub};
+use pillarbox_testkit::{
+    schema_registry_stub::{Manner, SchemaRegistryStub},
+    wait,
+};
 use serde_json::json;
 
 const INTEGER: &str = r#"{ "type": "integer" }"#;
@@ -95,7 +98,7 @@ async fn a_schema_that_is_of_no_use_rejects_and_says_so() {
     for (event_type, part) in [
         ("Avro", "of type AVRO"),
         ("Protobuf", "of type PROTOBUF"),
-        ("Broken", "no JSON"),
+        ("Broken", "not JSON"),
         ("Elsewhere", "nothing is fetched"),
     ] {
         let error = one(&checks, event_type).await.rejection().unwrap();
@@ -131,10 +134,16 @@ async fn while_it_is_away_the_policy_decides_and_it_is_not_asked_for_each_event(
                     WhenAway::Reject => assert!(finding.rejection().unwrap().contains("is away")),
                 }
                 let known = one(&checks, "Known").await.rejection();
-                assert!(known.unwrap().contains("integer"), "what is known goes on");
+                assert!(
+                    known.unwrap().contains("integer"),
+                    "known schemas must stay in use"
+                );
             }
             let asked = stub.requests().len() - asked;
-            assert!(asked <= 5, "{manner:?}: asked {asked} times for 20 events");
+            assert!(
+                asked <= 5,
+                "{manner:?}: the registry got {asked} requests for 20 events"
+            );
             assert!(checks.registry_down().is_some());
         }
     }
@@ -148,14 +157,10 @@ async fn when_it_is_back_it_is_asked_again() {
     let checks = checks(stub.url(), |_| {});
     assert!(matches!(one(&checks, "New").await, Finding::Wait { .. }));
     stub.behave(Manner::Answers);
-    let back = async {
-        while matches!(one(&checks, "New").await, Finding::Wait { .. }) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, back)
-        .await
-        .expect("it is never asked again");
+    wait::until("the registry gets a request again", async || {
+        !matches!(one(&checks, "New").await, Finding::Wait { .. })
+    })
+    .await;
     assert!(one(&checks, "New").await.rejection().is_some());
     assert_eq!(checks.registry_down(), None);
 }
@@ -164,7 +169,7 @@ async fn when_it_is_back_it_is_asked_again() {
 async fn its_password_goes_to_it_and_nowhere_else() {
     let stub = SchemaRegistryStub::start().await.unwrap();
     stub.put("Placed", 1, INTEGER);
-    // app:ge:heim
+    // This is app:ge:heim in base64.
     stub.demand("Basic YXBwOmdlOmhlaW0=");
     let good = checks(stub.url_with("app:ge%3Aheim"), |_| {});
     assert!(
@@ -176,7 +181,7 @@ async fn its_password_goes_to_it_and_nowhere_else() {
     );
     let bad = checks(stub.url_with("app:falsch"), |_| {});
     let Finding::Wait { error, .. } = one(&bad, "Placed").await else {
-        panic!("it answers 401");
+        panic!("the registry answers 401, so the event must wait");
     };
     assert!(
         error.contains("401") && error.contains("user and password"),
@@ -184,7 +189,7 @@ async fn its_password_goes_to_it_and_nowhere_else() {
     );
     let gone = checks("http://app:falsch@127.0.0.1:1".into(), |_| {});
     let Finding::Wait { error: gone, .. } = one(&gone, "Placed").await else {
-        panic!("nobody is there");
+        panic!("no registry is there, so the event must wait");
     };
     assert!(
         !error.contains("falsch") && !gone.contains("falsch"),
@@ -216,7 +221,7 @@ async fn that_there_is_no_schema_holds_while_it_is_away() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();
-    // The first look finds out that it is away, the second knows.
+    // The first look finds out that the registry is away. The second one knows it already.
     for _ in 0..2 {
         for (event_type, part) in known {
             let finding = one(&checks, event_type).await;
@@ -236,14 +241,7 @@ async fn when_it_is_back_it_is_known_also_if_no_event_needs_it() {
     assert_eq!(one(&checks, "New").await, Finding::Pass);
     assert!(checks.registry_down().is_some());
     stub.behave(Manner::Answers);
-    let back = async {
-        while checks.registry_down().is_some() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, back)
-        .await
-        .expect("it is away for ever");
+    wait::until("it is back", async || checks.registry_down().is_none()).await;
 }
 
 #[tokio::test]
@@ -254,27 +252,24 @@ async fn many_slow_answers_are_not_waited_for_and_come_all_the_same() {
         stub.put(event_type, 1, INTEGER);
     }
     stub.behave(Manner::Slow(Duration::from_millis(700)));
-    // What is not known yet is no outage: nothing may be rejected for it.
+    // A schema that has not arrived yet is not an outage, so no event may be rejected.
     let checks = checks(stub.url(), |options| options.when_away = WhenAway::Reject);
     let events: Vec<_> = types.iter().map(|name| event(name, "geheim")).collect();
     let waits = |finding: &Finding| matches!(finding, Finding::Wait { .. });
     let findings = look(&checks, &events).await;
-    assert!(findings.iter().any(waits), "the look took as long as all of them");
-    assert!(!findings.iter().all(waits), "what came in time is used at once");
-    let learnt = async {
-        loop {
-            let findings = look(&checks, &events).await;
-            for finding in findings.iter().filter(|finding| !waits(finding)) {
-                assert!(finding.rejection().unwrap().contains("integer"), "{finding:?}");
-            }
-            if !findings.iter().any(waits) {
-                return;
-            }
+    assert!(findings.iter().any(waits), "the look waited for all schemas");
+    assert!(
+        !findings.iter().all(waits),
+        "schemas that arrived in time must be used at once"
+    );
+    wait::until("all schemas are requested", async || {
+        let findings = look(&checks, &events).await;
+        for finding in findings.iter().filter(|finding| !waits(finding)) {
+            assert!(finding.rejection().unwrap().contains("integer"), "{finding:?}");
         }
-    };
-    tokio::time::timeout(DEADLINE, learnt)
-        .await
-        .expect("some are never asked for");
+        !findings.iter().any(waits)
+    })
+    .await;
     assert_eq!(checks.registry_down(), None);
     assert_eq!(stub.requests().len(), types.len(), "each once");
 }

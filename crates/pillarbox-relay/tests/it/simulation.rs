@@ -1,10 +1,10 @@
-//! The engine over a store and two sinks in memory, with time that passes only when everybody waits: histories, each from a
-//! seed, in which faults overlap. A failure prints its seed:
-//! `PILLARBOX_SEED=… cargo test -p pillarbox-relay --test it simulation` runs that one again.
+//! Runs the engine over a store and two sinks in memory. Time advances only when every task waits. Each
+//! history comes from a seed, and faults overlap in it. A failure prints its seed;
+//! `PILLARBOX_SEED=… cargo test -p pillarbox-relay --test it simulation` repeats that history.
 //!
-//! Read on in [`workload`] (what applications commit), [`faults`] (what goes wrong), [`fleet`] (relays that come, go and
-//! pause), [`broker`] (a sink with destinations), [`operator`] (a person), [`oracle`] (what must hold at the end) and
-//! [`peace`] (what must hold in time).
+//! The parts: [`workload`] (what applications commit), [`faults`] (what goes wrong), [`fleet`] (relays that
+//! start, stop and pause), [`broker`] (a sink with destinations), [`operator`] (a person), [`oracle`] (what
+//! must hold at the end) and [`peace`] (what must be delivered in time).
 
 pub(crate) mod broker;
 mod clock;
@@ -23,7 +23,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::{broker::Broker, fleet::Fleet, oracle::Oracle};
 
-/// The histories of an ordinary run: always the same ones. `PILLARBOX_TORTURE_SECONDS` tries new ones for so long.
+/// The histories of a normal run, always the same. With `PILLARBOX_TORTURE_SECONDS`, new ones are tried for
+/// that long.
 const HISTORIES: std::ops::Range<u64> = 1..601;
 
 /// Histories that once broke a promise.
@@ -41,7 +42,7 @@ fn torture_simulation_holds_every_promise_in_every_history() {
         (Some(seed), None) => try_all([seed]),
         (None, None) => try_all(FOUND.into_iter().chain(HISTORIES)),
         (seed, Some(seconds)) => {
-            // A campaign goes on from its seed.
+            // A campaign starts at its seed and counts up.
             let start = seed.unwrap_or_else(|| rand::random::<u32>().into());
             println!("from seed {start} on");
             let in_time = |_: &u64| began.elapsed() < Duration::from_secs(seconds);
@@ -64,7 +65,7 @@ fn try_all(seeds: impl IntoIterator<Item = u64>) -> usize {
     tried
 }
 
-/// The test command must give the same answer every time.
+/// `cargo xtask test` must give the same result every time.
 #[test]
 fn a_history_is_the_same_every_time() {
     for seed in 1..11 {
@@ -75,10 +76,11 @@ fn a_history_is_the_same_every_time() {
     }
 }
 
-/// What happened, to compare: what arrived in which order, what became of each event, and how long it all took.
+/// A trace to compare two runs: the order of arrivals, the final state of each event, and the duration.
 type Trace = (Vec<(String, i64)>, Vec<String>, Duration);
 
-/// One history: a workload, relays that come and go, faults, then peace; then the oracle.
+/// Runs one history: a workload, relays that start and stop, and faults; then everything settles, and the
+/// oracle checks the result.
 fn history(seed: u64) -> Trace {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

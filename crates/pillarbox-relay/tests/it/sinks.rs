@@ -1,4 +1,4 @@
-//! Every sink passes the contract; what only one of them does is tested beside it.
+//! Every sink passes the contract. Tests of one sink only are in its own module.
 
 mod authority;
 mod envelopes;

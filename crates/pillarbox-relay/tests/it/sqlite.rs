@@ -1,6 +1,6 @@
-//! The SQLite store: the whole contract, and what sharing a file with an application asks beyond it.
+//! The SQLite store: the contract suite, and tests for a file that is shared with an application.
 
-// Clippy knows a test by its attribute, not the functions it calls.
+// Clippy allows `unwrap` in functions with a test attribute, but not in the helpers that they call.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod assumptions;
@@ -45,7 +45,7 @@ async fn a_missing_table_says_migrate() {
     let error = missing.check().await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::NotMigrated, "{}", error.chain());
     assert!(error.to_string().contains("`pillarbox migrate`"), "{error}");
-    assert!(!path.exists(), "looking makes no file");
+    assert!(!path.exists(), "a check creates no file");
 
     let options = sqlx::sqlite::SqliteConnectOptions::new()
         .filename(&path)
@@ -156,7 +156,7 @@ async fn a_letter_is_found_however_its_id_is_spelled() {
     let none = letters.list(&all, None, None, 1).await.unwrap().remove(0);
     assert_eq!((none.seq, none.id), (events[2].seq, uuid::Uuid::nil()));
     let done = pillarbox_relay::dead::discard_all(&**letters, &all, &actor, &mut |_| ()).await;
-    assert_eq!(done.unwrap(), 3, "also the one that has no id");
+    assert_eq!(done.unwrap(), 3, "the letter without an id is counted too");
 }
 
 #[tokio::test]
@@ -194,14 +194,15 @@ async fn letters_of_events_whose_texts_are_none_are_listed_with_the_others() {
             .is_none()
     );
     assert_eq!(letters.touched(&all).await.unwrap().count, 2);
-    // Its order is that of no key: it can't be replayed, and holds up no other.
+    // Its key can't be read, so it has no place in an order: it can't be replayed, and it holds back no other
+    // event.
     let replayed = replay_all(&**letters, &all, ReplayAs::Same, &actor, &mut |_| ()).await;
     assert_eq!(replayed.unwrap(), 1);
     let discarded = pillarbox_relay::dead::discard_all(&**letters, &all, &actor, &mut |_| ()).await;
     assert_eq!(discarded.unwrap(), 1);
 }
 
-/// As PostgreSQL reads it; see the contract for what both refuse.
+/// PostgreSQL reads such a row the same way. The contract tests what both refuse.
 #[tokio::test]
 async fn a_row_that_a_stranger_wrote_is_read_and_refused_as_everywhere() {
     let harness = Arc::new(SqliteHarness::new().await);
@@ -251,15 +252,18 @@ async fn an_outbox_of_an_earlier_version_is_left_as_it_is() {
         assert!(error.to_string().contains("version 1"), "{error}");
         assert!(error.to_string().contains("make a new one"), "{error}");
     }
-    // As a shell would run it that goes on after an error.
+    // A shell that continues after errors would run it like this.
     for statement in admin.migration_sql().split(";\n") {
         let statement = sqlx::AssertSqlSafe(statement.to_owned());
         let _ = sqlx::raw_sql(statement).execute(&harness.application).await;
     }
-    assert!(store.check().await.is_err(), "the version was not written over");
+    assert!(
+        store.check().await.is_err(),
+        "the version must not be overwritten"
+    );
 }
 
-/// Version 2 differed in the side table alone.
+/// Version 2 differs only in the side table.
 #[tokio::test]
 async fn an_outbox_of_version_2_is_brought_up_to_date() {
     let harness = SqliteHarness::new().await;
@@ -280,7 +284,7 @@ async fn an_outbox_of_version_2_is_brought_up_to_date() {
     assert!(done[0].contains("was at version 2"), "{done:?}");
     store.check().await.unwrap();
     let blocked = run("update outbox_events_parked set state = 'blocked'").await;
-    assert_eq!(blocked.unwrap().rows_affected(), 1, "what waited still waits");
+    assert_eq!(blocked.unwrap().rows_affected(), 1, "parked events are kept");
     run("drop index outbox_events_parked_key")
         .await
         .expect("its indexes are there");
@@ -292,6 +296,8 @@ async fn an_outbox_of_version_3_is_brought_up_to_date() {
     let harness = SqliteHarness::new().await;
     for statement in [
         "drop table outbox_events_pressure",
+        "drop table outbox_events_records",
+        "create table outbox_events_notices (fingerprint text primary key) strict",
         "update outbox_events_meta set value = '3' where name = 'schema_version'",
     ] {
         sqlx::query(statement)
@@ -312,6 +318,17 @@ async fn an_outbox_of_version_3_is_brought_up_to_date() {
     let done = admin.migrate().await.unwrap();
     assert!(done[0].contains("was at version 3"), "{done:?}");
     store.check().await.unwrap();
+    harness
+        .store
+        .notices()
+        .told()
+        .await
+        .expect("the table of records exists");
+    let old = sqlx::query("select 1 from outbox_events_notices");
+    assert!(
+        old.execute(&harness.application).await.is_err(),
+        "the old table must be dropped"
+    );
     let mut tx = harness.application.begin_with("begin immediate").await.unwrap();
     pillarbox::Outbox::default()
         .enqueue(&mut tx, &event)

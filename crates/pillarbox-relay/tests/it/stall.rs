@@ -1,5 +1,5 @@
-//! A relay whose work does not move any more notices it, says what it waits for and starts over; when that does not help,
-//! it ends with an error. Each kind of job is frozen in turn.
+//! A relay that makes no progress notices it, reports what it waits for and starts over. If that does not
+//! help, it ends with an error. The tests freeze each kind of job in turn.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,14 @@ use pillarbox_relay::{
     settlement::Settlement,
     sink::{self, Outcome, Outgoing, SinkError},
     store::{
-        Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
-        StoreError,
+        Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+        Trouble,
     },
 };
-use pillarbox_testkit::memory::{MemoryStore, Status};
+use pillarbox_testkit::{
+    memory::{MemoryStore, Status},
+    wait,
+};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::simulation::broker::Broker;
@@ -42,18 +45,19 @@ enum Job {
     SinkCheck,
 }
 
-/// The jobs of the store, and what the relay must say of each.
+/// The jobs of the store, and what the relay must report for each.
 const OF_THE_STORE: [(Job, &str); 7] = [
     (Job::StoreCheck, "lease lanes"),
     (Job::Heartbeat, "renew the lanes"),
     (Job::TakeLanes, "lease lanes"),
     (Job::BlockedKeys, "lease lanes"),
     (Job::Read, "return new events"),
-    (Job::Settle, "write down"),
+    (Job::Settle, "write the results"),
     (Job::Due, "return due events"),
 ];
 
-/// Of one kind of job, so many calls never end. The first heartbeats are left alone: without them there is no tenure.
+/// Freezes a number of calls of one kind of job. The first heartbeats pass, because without them there is no
+/// tenure.
 #[derive(Clone)]
 struct Freezer {
     job: Job,
@@ -91,10 +95,6 @@ struct Frozen<T> {
 
 #[async_trait]
 impl Store for Frozen<MemoryStore> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         self.freezer.call(Job::StoreCheck, self.inner.check()).await
     }
@@ -155,6 +155,14 @@ impl Store for Frozen<MemoryStore> {
         self.freezer.call(Job::BlockedKeys, blocked).await
     }
 
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
+        self.inner.report(relay, troubles).await
+    }
+
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        self.inner.troubles().await
+    }
+
     fn statements(&self) -> u64 {
         self.inner.statements()
     }
@@ -182,7 +190,7 @@ impl Sink for Frozen<Broker> {
     }
 }
 
-/// A relay with ten events to deliver, of whose work so many calls freeze.
+/// Starts a relay with ten events to deliver. The given number of calls of this job freezes.
 fn start(job: Job, calls: u32) -> (EngineHandle, MemoryStore, Broker) {
     let freezer = Freezer::new(job, calls);
     let store = MemoryStore::default();
@@ -214,30 +222,26 @@ fn start(job: Job, calls: u32) -> (EngineHandle, MemoryStore, Broker) {
 }
 
 async fn all_published(store: &MemoryStore) {
-    let published = async {
-        while store.rows().iter().any(|row| row.status != Status::Published) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    wait::until_ok_within(Duration::from_secs(300), async || {
+        let rows = store.rows();
+        match rows.iter().find(|row| row.status != Status::Published) {
+            Some(row) => Err(format!("an event is not delivered: {:?}", row.status)),
+            None => Ok(()),
         }
-    };
-    tokio::time::timeout(Duration::from_secs(300), published)
-        .await
-        .expect("everything is delivered");
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_relay_with_a_frozen_job_says_so_and_starts_over() {
     for (job, waits_for) in OF_THE_STORE {
         let (relay, store, _) = start(job, 1);
-        let said = async {
-            loop {
-                if let Some(stalled) = relay.progress.report().stalled {
-                    return stalled.why;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
-        let said = tokio::time::timeout(Duration::from_secs(120), said).await;
-        let said = said.unwrap_or_else(|_| panic!("{job:?}: nothing was said"));
+        let said = wait::until_ok_within(Duration::from_secs(120), async || {
+            let stalled = relay.progress.report().stalled;
+            let said = stalled.map(|stalled| stalled.why);
+            said.ok_or_else(|| format!("{job:?}: nothing was said"))
+        })
+        .await;
         assert!(said.contains(waits_for), "{job:?}: {said}");
         assert!(
             relay
@@ -245,11 +249,15 @@ async fn a_relay_with_a_frozen_job_says_so_and_starts_over() {
                 .troubles("relay")
                 .iter()
                 .any(|trouble| trouble.why.contains(waits_for)),
-            "{job:?}: status says so"
+            "{job:?}: `status` must show it"
         );
         all_published(&store).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(relay.progress.report().stalled, None, "{job:?}: it is over");
+        assert_eq!(
+            relay.progress.report().stalled,
+            None,
+            "{job:?}: the stall must be over"
+        );
         relay.stop().await.unwrap();
     }
 }
@@ -260,7 +268,7 @@ async fn a_relay_whose_job_stays_frozen_ends_with_an_error() {
         let (relay, ..) = start(job, u32::MAX);
         let ended = tokio::time::timeout(Duration::from_secs(600), relay.finished()).await;
         let error = ended
-            .unwrap_or_else(|_| panic!("{job:?}: it went on for ever"))
+            .unwrap_or_else(|_| panic!("{job:?}: the relay did not end"))
             .unwrap_err();
         assert!(matches!(error, RelayError::Stalled { .. }), "{job:?}: {error}");
         assert!(
@@ -270,7 +278,7 @@ async fn a_relay_whose_job_stays_frozen_ends_with_an_error() {
     }
 }
 
-/// Not the relay's own stall: the destination is paused, told of, and tried again.
+/// This is not a stall of the relay: the destination is paused, reported and tried again.
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_never_answers_a_batch_costs_that_batch_its_time_and_no_attempt() {
     let (relay, store, _) = start(Job::Publish, 3);
@@ -283,14 +291,10 @@ async fn a_sink_that_never_answers_a_batch_costs_that_batch_its_time_and_no_atte
 async fn a_sink_that_never_answers_a_check_is_asked_again() {
     let (relay, store, broker) = start(Job::SinkCheck, 3);
     broker.set_away(true);
-    let down = async {
-        while relay.progress.troubles("relay").is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), down)
-        .await
-        .expect("the sink is seen to be away");
+    wait::until("the sink is seen to be away", async || {
+        !relay.progress.troubles("relay").is_empty()
+    })
+    .await;
     broker.set_away(false);
     all_published(&store).await;
     assert!(store.rows().iter().all(|row| row.stored.attempts == 0));

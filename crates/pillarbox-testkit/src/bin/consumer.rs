@@ -1,5 +1,5 @@
-//! A consumer for tests to kill: notes every event in the table `effects`, in the transaction of its inbox. Its one argument
-//! is a [`Plan`] as JSON. It ends in order when its stdin does.
+//! A consumer for tests to kill. It writes every event into the table `effects`, in the transaction of its
+//! inbox. Its only argument is a [`Plan`] as JSON. It ends normally when its stdin is closed.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ impl Handler<PgPool> for Effects {
             .execute(&mut **tx)
             .await?;
         if self.plan.deadly == Some(event.id) {
-            // As a stack that overflows does, or a system that has no memory left: nothing unwinds.
+            // Like a stack overflow, or a system without free memory: nothing unwinds.
             std::process::abort();
         }
         if rand::rng().random::<f64>() < self.plan.slow {
             tokio::time::sleep(Duration::from_millis(self.plan.slow_ms)).await;
         }
-        // After the effect: what is rolled back must leave nothing.
+        // Fail after the effect: a rollback must leave nothing.
         let chance: f64 = rand::rng().random();
         if chance < self.plan.panicking {
             panic!("as told");
@@ -55,7 +55,7 @@ async fn main() -> Result<()> {
     let plan = std::env::args().nth(1).context("a plan is expected")?;
     let plan: Plan = serde_json::from_str(&plan)?;
     if plan.panicking > 0.0 {
-        // Hundreds of them are expected, and say nothing.
+        // Hundreds of panics are expected, so do not print them.
         std::panic::set_hook(Box::new(|_| {}));
     }
     let pool = PgPoolOptions::new()

@@ -1,5 +1,6 @@
-//! Runs a command beside private servers, whose URLs it finds in its environment, and stops them when it ends. Without a
-//! command, until interrupted. `--with postgres,nats` (or mongodb, kafka) says which.
+//! Runs a command next to private servers and stops them when it ends. The command finds their URLs in its
+//! environment. Without a command, the servers run until interrupted. `--with postgres,nats` (or mongodb,
+//! kafka) selects them.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ async fn main() -> Result<ExitCode> {
             None => return Ok(ExitCode::from(2)),
         }
     }
-    // Any `pillarbox` command takes these for its configuration.
+    // Any `pillarbox` command uses these as its configuration.
     let url = |role| {
         running
             .iter()
@@ -63,7 +64,7 @@ async fn main() -> Result<ExitCode> {
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            // The terminal interrupts the command too; the servers stay until it is through.
+            // The terminal interrupts the command too; the servers keep running until it has ended.
             _ = tokio::signal::ctrl_c() => {}
         }
     };
@@ -73,7 +74,7 @@ async fn main() -> Result<ExitCode> {
         .map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Measurements are made on these: memory and room for the log as an operator of a busy server would give them.
+/// Measurements use these settings: memory and log size as for a busy production server.
 async fn start(kind: &str) -> Result<Option<Running>> {
     fn running(role: Role, url: String, server: impl std::any::Any) -> Running {
         Running {
@@ -84,7 +85,7 @@ async fn start(kind: &str) -> Result<Option<Running>> {
     }
     Ok(match kind {
         "postgres" => {
-            // The log as it comes. (Tests want logical decoding, which makes it larger.)
+            // The default write-ahead log. (Tests need logical decoding, which makes it larger.)
             let options = PostgresOptions::default()
                 .set("shared_buffers", "1GB")
                 .set("max_wal_size", "8GB")

@@ -1,12 +1,12 @@
-//! What every store owes the engine, as the prose on [`Store`] says it: a check for each sentence.
+//! The contract of stores, as described at [`Store`]: one check for each sentence.
 //!
-//! A store's test implements [`StoreHarness`] and calls [`store_contract!`](crate::store_contract), which writes one test
-//! for each promise. What a database can't do (two transactions open at
-//! once, a row that can't be read) it says in the harness; the checks adapt, there is no second suite.
+//! A store's test implements [`StoreHarness`] and calls [`store_contract!`](crate::store_contract), which
+//! writes one test for each promise. If a database can't do something (two open transactions, a row that
+//! can't be read), its harness says so and the checks adapt. There is no second suite.
 //!
-//! Leases and delays are short real ones, because a store goes by its database's clock.
+//! Leases and delays are short and real, because a store uses its database's clock.
 
-// A check ends at its first broken promise; that is what a panic is for here.
+// A check ends with a panic at the first broken promise.
 #![allow(clippy::unwrap_used)]
 
 pub mod administration;
@@ -16,61 +16,76 @@ pub mod discovery;
 pub mod dying;
 pub mod enqueueing;
 pub mod lanes;
+pub mod limiting;
 pub mod limits;
 pub mod parking;
+pub mod records;
 pub mod recovering;
 pub mod releasing;
 pub mod reprocessing;
 pub mod scene;
 pub mod settling;
 pub mod telling;
+pub mod versions;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use pillarbox_relay::{
+    check::versions::AggregateVersions,
     dead::DeadLetters,
     notice::Notices,
+    pressure::Gauge,
     reprocess::Schedules,
-    store::{Admin, Store},
+    store::{Admin, Store, records::Records},
 };
 use uuid::Uuid;
 
-/// One fresh, migrated outbox, and the ways into it that an application or an operator has.
+/// One fresh, migrated outbox, and the access that an application or an operator has.
 #[async_trait]
 pub trait StoreHarness: Send + Sync {
     fn store(&self) -> Arc<dyn Store>;
 
-    /// The same outbox opened once more, as another process would. The same store where only one process can.
+    /// The same outbox, opened again as by another process. If only one process is possible, the same store.
     fn another(&self) -> Arc<dyn Store>;
 
     fn admin(&self) -> Arc<dyn Admin>;
 
-    /// `None`: nobody looks at this store's dead letters.
+    /// `None`: this store has no API for dead letters.
     fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>>;
 
-    /// `None` where there are no dead letters to tell of.
-    fn notices(&self) -> Option<Arc<dyn Notices>>;
+    fn records(&self) -> Arc<dyn Records>;
 
-    /// `None` where there are no dead letters to send again.
-    fn schedules(&self) -> Option<Arc<dyn Schedules>>;
+    /// `None`: this database can't look up the versions of aggregates.
+    fn versions(&self) -> Option<Arc<dyn AggregateVersions>>;
 
-    /// A transaction of the application's.
+    /// `None`: this database can't limit producers.
+    fn gauge(&self) -> Option<Arc<dyn Gauge>>;
+
+    /// A transaction of the application.
     async fn begin(&self) -> Box<dyn OpenTransaction>;
 
-    /// Whether a second transaction can write while a first one, that has written, is open.
+    /// Whether a second transaction can write while the first one has written and is still open.
     fn concurrent_transactions(&self) -> bool;
 
-    /// The event's row as it is stored, read past the store.
+    /// The event's row as it is stored, read without the store.
     async fn row(&self, id: Uuid) -> Option<Row>;
 
-    /// Makes a committed event's row unreadable, best by a payload that is not JSON. False: this database can't hold
-    /// such a row.
+    /// Makes a committed event's row unreadable, preferably with a payload that is not JSON. False: this
+    /// database can't contain such a row.
     async fn corrupt(&self, id: Uuid) -> bool;
 }
 
-/// An open transaction of the application's.
+fn notices(harness: &dyn StoreHarness) -> Notices {
+    Notices::new(harness.records())
+}
+
+fn schedules(harness: &dyn StoreHarness) -> Schedules {
+    Schedules::new(harness.records())
+}
+
+/// An open transaction of the application.
 #[async_trait]
 pub trait OpenTransaction: Send {
     async fn enqueue(&mut self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, EnqueueError>;
@@ -78,23 +93,23 @@ pub trait OpenTransaction: Send {
     async fn rollback(self: Box<Self>);
 }
 
-/// What a person would see of an event.
+/// The state of an event as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// `pending`, `published`, `failed`, `held`, `delayed` or `dead`.
     pub status: String,
-    /// Failures counted against the event. Publishing counts none.
+    /// Failures charged to the event. A successful publish adds none.
     pub attempts: u32,
     pub last_error: Option<String>,
     pub first_attempt_at: bool,
     pub last_attempt_at: bool,
     pub published_at: bool,
-    /// The reason in its dead letter, when there is one.
+    /// The reason in its dead letter, if there is one.
     pub dead_reason: Option<String>,
 }
 
 /// One test for each promise, each on a fresh outbox. `$make` is an async function that returns
-/// `Option<Arc<dyn StoreHarness>>`, `None` where the server is not installed.
+/// `Option<Arc<dyn StoreHarness>>`, `None` if the server is not installed.
 #[macro_export]
 macro_rules! store_contract {
     ($make:path) => {
@@ -174,9 +189,22 @@ macro_rules! store_contract {
             telling::a_replayed_event_that_still_waits_is_no_recovery,
             telling::a_trouble_that_lasts_is_told_once_and_when_it_is_over,
             telling::what_is_over_is_forgotten,
+            records::a_write_needs_the_version_it_replaces,
+            records::of_several_writers_one_succeeds,
+            records::changes_are_written_all_or_none,
+            records::a_holder_whose_lease_ended_writes_nothing,
+            records::a_queue_is_claimed_in_order,
+            records::records_are_read_latest_first,
+            records::the_record_that_was_due_first_is_claimed_first,
+            records::what_is_expired_is_dropped,
             reprocessing::one_relay_runs_a_schedule,
             reprocessing::only_what_may_be_replayed_is_a_candidate,
             reprocessing::a_letter_is_a_candidate_so_many_times,
+            versions::the_latest_version_is_one_that_was_let_through,
+            versions::an_index_on_versions_is_made_once,
+            limiting::new_classes_replace_the_old_ones,
+            limiting::pending_events_are_counted_by_topic,
+            limiting::figures_are_told_with_their_age,
             lanes::no_two_relays_hold_a_lane,
             lanes::relays_taking_at_the_same_time_never_overlap,
             lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,
@@ -197,6 +225,8 @@ macro_rules! store_contract {
             administration::migrating_again_is_harmless,
             administration::a_migrated_outbox_passes_its_check,
             administration::status_counts_each_state,
+            administration::the_latest_events_are_listed,
+            administration::the_low_mark_is_below_what_is_pending,
             administration::status_shows_relays_and_lanes,
             administration::status_shows_what_a_relay_reports,
             administration::the_kinds_of_the_latest_events_are_told,

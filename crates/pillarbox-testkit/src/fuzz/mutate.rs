@@ -1,4 +1,4 @@
-//! Something done to a valid example.
+//! Mutations of a valid example.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use rand::RngExt;
 
 use super::Fuzz;
 
-/// No input grows beyond this by being mutated.
+/// Mutations never make an input larger than this.
 const BYTES_MAX: usize = 200_000;
 
 impl Fuzz {
-    /// The example with one to four things done to it; now and then the example itself, or noise.
+    /// The example with one to four mutations; sometimes the example itself, or noise.
     pub fn mutated(&mut self, example: &[u8]) -> Vec<u8> {
         match self.below(40) {
             0 => return self.bytes(),
@@ -25,7 +25,7 @@ impl Fuzz {
         bytes
     }
 
-    /// As [`mutated`](Self::mutated), where only text can be given.
+    /// As [`mutated`](Self::mutated), for text-only inputs.
     pub fn mutated_text(&mut self, example: &str) -> String {
         String::from_utf8_lossy(&self.mutated(example.as_bytes())).into_owned()
     }
@@ -56,7 +56,7 @@ impl Fuzz {
         }
     }
 
-    /// A short part of so many bytes.
+    /// A short range within so many bytes.
     fn part(&mut self, len: usize) -> Range<usize> {
         let start = self.below(len + 1);
         start..(start + self.below(40)).min(len)
@@ -134,7 +134,7 @@ fn splice(bytes: &mut Vec<u8>, at: Range<usize>, by: &[u8]) {
     }
 }
 
-/// Where letters and digits stand together, and where other signs do.
+/// Splits the text into runs of letters and digits, and runs of other characters.
 fn words(bytes: &[u8]) -> Vec<Range<usize>> {
     let in_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let mut words = Vec::new();

@@ -1,10 +1,10 @@
-//! Odd texts, numbers and JSON.
+//! Unusual texts, numbers and JSON.
 
 use rand::RngExt;
 
 use super::Fuzz;
 
-/// What has broken programs before.
+/// Texts that have broken programs before.
 const ODD: &[&str] = &[
     "",
     " ",
@@ -93,7 +93,7 @@ const NUMBERS: &[&str] = &[
 ];
 
 impl Fuzz {
-    /// A short odd text, now and then a long one.
+    /// A short unusual text, sometimes a long one.
     pub fn text(&mut self) -> String {
         match self.below(20) {
             0 => self.odd().repeat(1 + self.below(500)),
@@ -108,7 +108,7 @@ impl Fuzz {
         self.pick(ODD)
     }
 
-    /// As text, because it need not fit any type.
+    /// As text, because the number need not fit any type.
     pub fn number(&mut self) -> &'static str {
         self.pick(NUMBERS)
     }
@@ -133,7 +133,7 @@ impl Fuzz {
         (0..self.below(200)).map(|_| self.rng.random()).collect()
     }
 
-    /// JSON, or nearly, up to any depth.
+    /// JSON, or almost JSON, of any depth.
     pub fn json(&mut self) -> String {
         if self.one_in(50) {
             let depth = 1 + self.below(3_000);

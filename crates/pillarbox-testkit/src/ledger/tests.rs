@@ -16,7 +16,7 @@ fn committed(counts: &[u64]) -> Ledger {
     ledger
 }
 
-/// A way to see every event once, each key in its order, the keys interleaved as `turns` says.
+/// An order in which every event is seen once, each key in its order, and the keys interleaved by `turns`.
 fn interleaved(counts: &[u64], turns: &[u8]) -> Vec<Uuid> {
     let mut next = vec![0; counts.len()];
     let mut order = Vec::new();

@@ -1,4 +1,4 @@
-//! What a test asks of the store in memory, as a person would of a database.
+//! The administration of the store in memory, for tests.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -6,13 +6,14 @@ use pillarbox::{Enqueued, Event, Limits};
 use tokio::time::Instant;
 
 use pillarbox_relay::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
+use pillarbox_relay::event::Seq;
 
 use pillarbox_relay::store::{
     Admin, StoreError,
-    admin::{AdminEnqueueError, RelayStatus, StoreStatus},
+    admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
-use super::{MemoryStore, Status, world::World};
+use super::{MemoryStore, Row, Status, world::World};
 
 #[async_trait]
 impl Admin for MemoryStore {
@@ -26,6 +27,25 @@ impl Admin for MemoryStore {
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {
         Ok(self.call().await?.status())
+    }
+
+    /// A look at pending events may always begin at the first one here.
+    async fn low_mark(&self) -> Result<Seq, StoreError> {
+        self.call().await.map(|_| 0)
+    }
+
+    async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
+        let world = self.call().await?;
+        let small = |row: &&Row| row.stored.event.payload.len() <= RECENT_PAYLOAD_BYTES_MAX;
+        let latest = world.rows.values().rev().take(count).filter(small);
+        let mut recent: Vec<Recent> = latest
+            .map(|row| Recent {
+                event: row.stored.clone(),
+                status: format!("{:?}", row.status).to_lowercase(),
+            })
+            .collect();
+        recent.reverse();
+        Ok(recent)
     }
 
     async fn kinds(&self, last: usize) -> Result<Look, StoreError> {

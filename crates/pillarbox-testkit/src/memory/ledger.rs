@@ -1,4 +1,5 @@
-//! Settling in the store in memory: the same steps, in the same order, as the statements of the real ones.
+//! Settling in the store in memory: the same steps as in the statements of the real stores, in the same
+//! order.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +57,7 @@ impl World {
                 row.last_error = Some(dead.failure.error.clone());
                 row.dead_reason = Some(dead.reason);
             }
-            // A row that could not be read dies without telling its key: the side table knows it.
+            // A row that could not be read dies without its key: the side table knows the key.
             touched.extend(self.unpark(dead.seq));
             match dead.after {
                 AfterDeath::Skip => {}
@@ -69,7 +70,8 @@ impl World {
         })
     }
 
-    /// Refuses a settlement while a lane given has moved on, or for an event of a lane that was not given.
+    /// Refuses a settlement if a given lane has a new epoch, or if an event belongs to a lane that was not
+    /// given.
     fn fence(&self, held: &[HeldLane], settlement: &Settlement) -> Result<(), StoreError> {
         let valid = self.still_held(held);
         let parked = settlement
@@ -94,7 +96,7 @@ impl World {
         }
     }
 
-    /// The row with its new status; `None` for one that is published or dead, and stays so.
+    /// The row with its new status; `None` for a row that is published or dead, which never changes.
     fn mark(&mut self, seq: Seq, status: Status) -> Option<&mut Row> {
         let row = self.rows.get_mut(&seq)?;
         if matches!(row.status, Status::Published | Status::Dead) {
@@ -115,7 +117,7 @@ impl World {
         self.parked.insert(parked.seq, row);
     }
 
-    /// The dead event stays in its key's way.
+    /// The dead event blocks its key.
     fn block(&mut self, seq: Seq) {
         let Some(row) = self.rows.get(&seq).filter(|row| row.status == Status::Dead) else {
             return;
@@ -130,7 +132,7 @@ impl World {
         self.parked.insert(seq, blocked);
     }
 
-    /// Of what waits behind a dead event and has its topic, only the newest is left.
+    /// Of the events that wait behind a dead event and have its topic, only the newest is kept.
     fn supersede(&mut self, seq: Seq) {
         let Some(died) = self.rows.get(&seq).map(|row| row.stored.clone()) else {
             return;
@@ -150,7 +152,7 @@ impl World {
         }
     }
 
-    /// What becomes of a blocked event when somebody discards its letter.
+    /// What happens to a blocking event when somebody discards its letter.
     pub(super) fn discard(&mut self, seq: Seq) {
         if self.parked.get(&seq).is_some_and(|row| row.blocked) {
             let key = self.unpark(seq);
@@ -158,13 +160,13 @@ impl World {
         }
     }
 
-    /// Takes an event out of the side table and tells its key.
+    /// Removes an event from the side table and returns its key.
     fn unpark(&mut self, seq: Seq) -> Option<(Lane, String)> {
         self.parked.remove(&seq).map(|row| (row.lane, row.key))
     }
 
-    /// Puts keys in order again: the first failing or held event of each is due, at its time or at once (never where it is
-    /// blocked), and the others wait for it. Returns the keys that have none.
+    /// Restores the order of keys: the first failing or held event of each key is due, at its time or at once
+    /// (never if the key is blocked), and the others wait for it. Returns the keys that have no such event.
     fn release(&mut self, touched: Keys) -> Vec<(Lane, String)> {
         let mut free = Vec::new();
         for (lane, key) in touched {
@@ -186,7 +188,7 @@ impl World {
     }
 }
 
-/// The keys whose order a settlement may touch, as far as it tells them.
+/// The keys whose order a settlement may affect, as far as the settlement contains them.
 fn keys(settlement: &Settlement) -> Keys {
     let parked = settlement.published_parked.iter().chain(&settlement.held);
     let dead = settlement.dead.iter();

@@ -12,7 +12,7 @@ use super::world::{ParkedRow, World, lane_set, readable};
 use pillarbox_relay::event::{Lane, Seq};
 use pillarbox_relay::store::{Due, DueEvent, DuePlace, HeldLane, PageLimit};
 
-/// What a key comes with: its failing event, else one delayed event.
+/// What is returned for a key: its failing event, or else one delayed event.
 struct First {
     due_at: Instant,
     seq: Seq,
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// The place of the key that the last of so many events belongs to.
+    /// The place of the key to which the last of so many events belongs.
     fn last_place(&self, firsts: &[((Lane, &str), First)], taken: usize) -> Option<DuePlace> {
         let mut count = 0;
         let last = firsts.iter().find(|((lane, key), first)| {
@@ -85,7 +85,7 @@ impl World {
         last.map(|(_, first)| self.place(first))
     }
 
-    /// A failing event with those held behind it, or a delayed one alone; by seq.
+    /// A failing event with the events held behind it, or a delayed one alone; by seq.
     fn members(&self, lane: Lane, key: &str, first: &First) -> Vec<(Seq, bool)> {
         if first.delayed {
             return vec![(first.seq, true)];
@@ -94,13 +94,13 @@ impl World {
         self.parked
             .range(first.seq..)
             .filter(|(_, row)| of_key(row))
-            // Nothing goes out from behind a blocked event.
+            // Nothing behind a blocking event is sent.
             .take_while(|(_, row)| !row.blocked)
             .map(|(seq, _)| (*seq, false))
             .collect()
     }
 
-    /// As many of these as the limit allows, and how many that are.
+    /// As many of these as the limit allows, and their number.
     fn fill(&self, candidates: &[(Seq, bool)], limit: PageLimit) -> (Due, usize) {
         let mut due = Due::default();
         let mut bytes = 0;

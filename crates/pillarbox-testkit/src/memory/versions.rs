@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{MemoryStore, Status};
 use pillarbox_relay::{
-    check::versions::{Aggregate, AggregateVersions, LetThrough},
+    check::versions::{Aggregate, AggregateVersions, LetThrough, VersionIndex},
     event::Seq,
     store::StoreError,
 };
@@ -42,11 +42,11 @@ impl AggregateVersions for MemoryStore {
         Ok(true)
     }
 
-    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
+    async fn make_index(&self, _index: VersionIndex) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 
-    fn index_sql(&self) -> String {
-        String::new()
+    fn index_sql(&self, index: VersionIndex) -> String {
+        format!("-- memory needs no index: {index:?}")
     }
 }

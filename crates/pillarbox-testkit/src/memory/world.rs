@@ -1,4 +1,4 @@
-//! What the store in memory holds: rows, open transactions, lanes and relays.
+//! The data of the store in memory: rows, open transactions, lanes and relays.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -47,7 +47,7 @@ pub(super) struct ParkedRow {
     pub(super) key: String,
     pub(super) due_at: Option<Instant>,
     pub(super) delayed: bool,
-    /// Dead, and its key waits for what becomes of it.
+    /// Dead, and its key waits until somebody replays or discards it.
     pub(super) blocked: bool,
 }
 
@@ -71,6 +71,7 @@ pub(super) struct World {
     pub(super) epoch: Instant,
     pub(super) clock: fn() -> Timestamp,
     pub(super) away: bool,
+    pub(super) records: super::records::Rows,
     last_seq: Seq,
     ids: HashSet<Uuid>,
     next_transaction: Transaction,
@@ -89,6 +90,7 @@ impl Default for World {
             epoch: Instant::now(),
             clock: Timestamp::now,
             away: false,
+            records: super::records::Rows::new(),
             last_seq: 0,
             ids: HashSet::new(),
             next_transaction: 0,
@@ -160,8 +162,8 @@ impl World {
         }
     }
 
-    /// The pending rows of these lanes among the commits after `position` (before the first read: all above the low
-    /// mark), by seq; and the position after them.
+    /// The pending rows of these lanes among the commits after `position` (before the first read: all above
+    /// the low mark), by seq; and the position after them.
     pub(super) fn pending_since(&self, position: Option<usize>, marks: &Marks) -> (Vec<Seq>, usize) {
         let mut seqs: Vec<Seq> = self.commits[position.unwrap_or(0)..]
             .iter()
@@ -177,7 +179,7 @@ impl World {
         (seqs, self.commits.len())
     }
 
-    /// The first of these rows, as many as the limit allows, and how many that are.
+    /// The first of these rows, as many as the limit allows, and their number.
     pub(super) fn page(&self, seqs: &[Seq], limit: PageLimit) -> (Page, usize) {
         let mut page = Page::default();
         let mut bytes = 0;
@@ -199,7 +201,7 @@ impl World {
         (page, seqs.len())
     }
 
-    /// No open transaction, no unread commit and nothing undelivered lies at or below the returned seq.
+    /// No open transaction, no unread commit and nothing undelivered is at or below the returned seq.
     pub(super) fn decided(&self, position: usize, undelivered: Option<Seq>, marks: &Marks) -> Seq {
         let open = self.open.values().flatten().map(|(seq, _)| *seq);
         let is_read = |seq: &Seq| marks[usize::from(self.rows[seq].stored.lane)].is_some();

@@ -62,7 +62,7 @@ pub(super) async fn carry(
     }
 }
 
-/// Connects to the target, as far as the fault of the moment allows.
+/// Connects to the target, if the current fault allows it.
 async fn meet(target: SocketAddr, orders: &mut watch::Receiver<Order>) -> Result<TcpStream, End> {
     loop {
         let fault = orders.borrow_and_update().fault;
@@ -80,7 +80,7 @@ async fn meet(target: SocketAddr, orders: &mut watch::Receiver<Order>) -> Result
     TcpStream::connect(target).await.map_err(|_| End::Reset)
 }
 
-/// Waits until a fault demands the end of the connection.
+/// Waits until a fault requires the end of the connection.
 async fn sentence(orders: &mut watch::Receiver<Order>) -> End {
     loop {
         match orders.borrow_and_update().fault {
@@ -98,7 +98,7 @@ async fn changed(orders: &mut watch::Receiver<Order>) -> Result<(), End> {
     orders.changed().await.map_err(|_| End::Closed)
 }
 
-/// A socket that doesn't linger is closed by a reset, whatever it still had to send.
+/// A socket with a linger time of zero is closed by a reset, even if it still has data to send.
 fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
@@ -116,7 +116,7 @@ struct Pump<'a> {
     orders: watch::Receiver<Order>,
     carried: &'a AtomicU64,
     way: Way,
-    /// Which order the two fields below belong to.
+    /// The fault number that the two fields below belong to.
     order: u64,
     bytes_until_cut: u64,
     has_lost_bytes: bool,
@@ -142,7 +142,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Until the sender closes its side, or the connection has to end.
+    /// Runs until the sender closes its side, or the connection has to end.
     async fn run(mut self) -> Result<(), End> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
@@ -153,7 +153,7 @@ impl<'a> Pump<'a> {
                 read = self.from.read(&mut chunk) => read.map_err(|_| End::Reset)?,
             };
             if read == 0 {
-                // Where bytes vanish, so does the news that there will be no more.
+                // If bytes are lost, the end of the stream is lost, too.
                 if self.swallows(fault) {
                     changed(&mut self.orders).await?;
                     return Err(End::Reset);
@@ -193,7 +193,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// The fault of the moment, as soon as it is none under which nothing moves.
+    /// The current fault, as soon as it is one that lets data move.
     async fn fault(&mut self) -> Result<Fault, End> {
         loop {
             let Order { number, fault } = *self.orders.borrow_and_update();

@@ -10,7 +10,7 @@ use super::*;
 const SOON: Duration = Duration::from_secs(10);
 const A_WHILE: Duration = Duration::from_millis(150);
 
-/// A server that answers every byte with itself, and a proxy in front of it. The channel tells what the server got.
+/// A server that echoes every byte, and a proxy in front of it. The channel has what the server received.
 async fn echo() -> (Proxy, tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
@@ -46,7 +46,7 @@ async fn ask(stream: &mut TcpStream, question: &[u8]) -> std::io::Result<Vec<u8>
     Ok(answer)
 }
 
-/// How the connection ended, seen from the client.
+/// How the connection ended, from the client's view.
 async fn ending(stream: &mut TcpStream) -> Result<usize, ErrorKind> {
     let mut rest = Vec::new();
     timeout(SOON, stream.read_to_end(&mut rest))

@@ -1,12 +1,12 @@
-//! Where downloaded servers are kept: outside the repository, one folder for each pinned version.
+//! The folder of downloaded servers: outside the repository, with a subfolder for each pinned version.
 //!
-//! `cargo xtask` fills this folder and the testkit looks into it; both compile this file, so they agree.
+//! `cargo xtask` fills this folder and the testkit reads it; both compile this file, so they agree.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// The versions that are obtained. A changed pin is a new folder; the old one is left alone.
+/// The pinned versions. A changed pin is a new folder; the old one is not touched.
 pub(crate) const NATS_SERVER: &str = "2.15.1";
 /// Debian 12's.
 pub(crate) const NATS_SERVER_OLD: &str = "2.9.10";
@@ -25,11 +25,12 @@ pub(crate) const POSTGRES: [(u32, &str); 3] = [
     (18, "18.4.0-beta.17"),
 ];
 
-/// What the examples in other languages run on. A changed pin is a new folder here too: see [`mark`].
+/// What the examples in other languages need. A changed pin is a new folder here, too: see [`mark`].
 pub(crate) const CHAT_REQUIREMENTS: &str = include_str!("../../../../examples/chat/requirements.txt");
 pub(crate) const ORDERS_LOCK: &str = include_str!("../../../../examples/orders/package-lock.json");
 
-/// Root's home is closed to the user PostgreSQL has to run as, so root keeps its downloads where everybody can read.
+/// PostgreSQL has to run as another user, which can't read root's home. So root keeps its downloads where
+/// everybody can read them.
 pub(crate) fn folder() -> PathBuf {
     let set = |name| {
         env::var_os(name)
@@ -47,13 +48,13 @@ pub(crate) fn running_as_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0)
 }
 
-/// The folder that holds `initdb` and `postgres` of a downloaded major version.
+/// The folder with `initdb` and `postgres` of a downloaded major version.
 pub(crate) fn postgres_bin(major: u32) -> Option<PathBuf> {
     let (_, version) = POSTGRES.iter().find(|(known, _)| *known == major)?;
     Some(folder().join(format!("postgres-{version}/native/bin")))
 }
 
-/// The private Python environment with nats-server and nats-py in it.
+/// The private Python environment with nats-server and nats-py.
 pub(crate) fn python_environment() -> PathBuf {
     folder().join(format!("python-nats-server-{NATS_SERVER}-nats-py-{NATS_PY}"))
 }
@@ -62,7 +63,7 @@ pub(crate) fn nats_server() -> PathBuf {
     python_environment().join("bin/nats-server")
 }
 
-/// The unpacked package of Debian's nats-server, which is never installed.
+/// The unpacked Debian package of nats-server, which is never installed.
 pub(crate) fn old_nats_package() -> PathBuf {
     folder().join(format!("debian-nats-server-{NATS_SERVER_OLD}"))
 }
@@ -71,7 +72,7 @@ pub(crate) fn old_nats_server() -> PathBuf {
     old_nats_package().join("usr/sbin/nats-server")
 }
 
-/// The unpacked package of Debian's libfaketime, which is never installed.
+/// The unpacked Debian package of libfaketime, which is never installed.
 pub(crate) fn faketime_package() -> PathBuf {
     folder().join(format!("debian-libfaketime-{FAKETIME}"))
 }
@@ -87,7 +88,7 @@ pub(crate) fn python() -> PathBuf {
     python_environment().join("bin/python")
 }
 
-/// A Python environment by itself, so that a new version of one package leaves the other alone.
+/// A separate Python environment, so that a new version of one package does not affect the other.
 pub(crate) fn webhooks_environment() -> PathBuf {
     folder().join(format!("python-standardwebhooks-{STANDARD_WEBHOOKS}"))
 }
@@ -133,7 +134,7 @@ pub(crate) fn orders_modules() -> PathBuf {
     folder().join(format!("node-orders-{}/node_modules", mark(ORDERS_LOCK)))
 }
 
-/// A few letters that change with the text (FNV-1a).
+/// A short text that changes with the input (FNV-1a).
 fn mark(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

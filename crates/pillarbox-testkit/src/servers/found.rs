@@ -1,5 +1,5 @@
-//! Where a server's binary is: named by the environment, in the cache, or installed on the machine. And what is said
-//! when it is nowhere.
+//! Finds a server's binary: named by the environment, in the cache, or installed on the machine. Also the
+//! message if it is missing.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::cache;
 use super::nats::NatsVersion;
 
-/// The variable that names a Python with nats-py in it.
+/// The variable with the path of a Python that has nats-py.
 pub const PYTHON: &str = "PILLARBOX_PYTHON";
 
 /// The folder with `initdb` and `postgres` of that major version.
@@ -33,7 +33,7 @@ pub(super) fn nats_server(version: NatsVersion) -> Option<PathBuf> {
             executable("PILLARBOX_NATS_SERVER", Some(cache::nats_server()), "nats-server")
                 .or_else(|| skip("nats-server"))
         }
-        // What else is on the machine may be any version.
+        // Other installations on the machine may have any version.
         NatsVersion::Old => [named("PILLARBOX_NATS_SERVER_OLD"), Some(cache::old_nats_server())]
             .into_iter()
             .flatten()
@@ -99,7 +99,7 @@ pub fn chat_python() -> Option<PathBuf> {
         .into_iter()
         .flatten()
         .find(|path| path.is_file())
-        .or_else(|| skip("what the example chat runs on"))
+        .or_else(|| skip("the environment of the example chat"))
 }
 
 /// Node, and the `node_modules` of the example `orders`.
@@ -108,12 +108,12 @@ pub fn orders_node() -> Option<(PathBuf, PathBuf)> {
         .into_iter()
         .flatten()
         .find(|folder| folder.is_dir())
-        .or_else(|| skip("what the example orders runs on"))?;
+        .or_else(|| skip("the environment of the example orders"))?;
     let node = executable("PILLARBOX_NODE", None, "node").or_else(|| skip("Node"))?;
     Some((node, modules))
 }
 
-/// The library that gives a process a clock of its own.
+/// The library that gives a process its own clock.
 pub fn faketime() -> Option<PathBuf> {
     [named("PILLARBOX_FAKETIME"), Some(cache::faketime())]
         .into_iter()
@@ -143,13 +143,14 @@ fn named(variable: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Says that a test can't run because `what` is missing, and answers `None`.
+/// Reports that a test can't run because `what` is missing, and returns `None`.
 ///
 /// # Panics
-/// Where `CI=true`: there, what is missing is a failure.
+/// With `CI=true`: there, a missing server is a failure.
 pub fn skip<T>(what: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let line = format!("SKIPPED: {test}: {what} is not here (run cargo xtask test, which installs it)\n");
+    let line =
+        format!("SKIPPED: {test}: {what} is not installed (run cargo xtask test, which installs it)\n");
     if env::var("CI").is_ok_and(|ci| ci == "true") {
         panic!("{}", line.trim_end());
     }
@@ -157,8 +158,8 @@ pub fn skip<T>(what: &str) -> Option<T> {
     None
 }
 
-/// Says that a test can't run because this machine has no `what` and no package would bring it; and answers `None`. Not a failure
-/// where `CI=true` either.
+/// Reports that a test can't run because this machine has no `what` and no package would provide it, and
+/// returns `None`. This is not a failure even with `CI=true`.
 pub fn lacking<T>(what: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     told(&format!("SKIPPED: {test}: this machine has no {what}\n"));
@@ -166,7 +167,7 @@ pub fn lacking<T>(what: &str) -> Option<T> {
 }
 
 fn told(line: &str) {
-    // Written past the test harness's capture, which hides what a passing test prints.
+    // Written past the test harness's capture, which hides the output of passing tests.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(file) = named("PILLARBOX_SKIPS") {
         note(&file, line);

@@ -1,4 +1,4 @@
-//! Apache Kafka in KRaft mode: one node that is broker and controller, data in a private folder.
+//! Apache Kafka in KRaft mode: one node that is broker and controller, with its data in a private folder.
 
 mod topics;
 
@@ -17,18 +17,19 @@ use super::found;
 use super::postgres::blocking;
 use super::service::{Service, free_port, freeze, on_a_free_port, signal};
 
-/// How a broker is to be.
+/// The settings of a broker.
 #[derive(Debug, Clone)]
 pub struct KafkaOptions {
-    /// Of the listener for clients: `PLAINTEXT`, `SASL_PLAINTEXT`, `SSL` or `SASL_SSL`. Another one, plain, is for this testkit.
+    /// The protocol of the clients' listener: `PLAINTEXT`, `SASL_PLAINTEXT`, `SSL` or `SASL_SSL`. The testkit
+    /// uses another, plain listener.
     pub protocol: &'static str,
-    /// The port that clients are told to use, where a proxy stands before the broker.
+    /// The port that clients should use, if a proxy is in front of the broker.
     pub advertised_port: Option<u16>,
-    /// Further lines for server.properties.
+    /// Additional lines for server.properties.
     pub properties: Vec<(String, String)>,
-    /// Further arguments for formatting the storage (`--add-scram …`).
+    /// Additional arguments for formatting the storage (`--add-scram …`).
     pub format: Vec<String>,
-    /// The compiler that starts quickly is best for tests; measurements want the one that makes it fast.
+    /// Tests use the JIT compiler that starts quickly; measurements use the one that produces fast code.
     pub measured: bool,
 }
 
@@ -51,7 +52,7 @@ impl KafkaOptions {
     }
 }
 
-/// A running broker, or one that was stopped and can come back on the same port with the same topics.
+/// A running broker, or a stopped one that can come back on the same port with the same topics.
 pub struct Kafka {
     server: Arc<Mutex<Server>>,
     port: u16,
@@ -69,10 +70,10 @@ struct Server {
 }
 
 impl Kafka {
-    /// The version that is obtained.
+    /// The pinned version.
     pub const VERSION: &'static str = cache::KAFKA;
 
-    /// Starts a broker as it comes. `None`: it is not installed.
+    /// Starts a broker with default settings. `None`: it is not installed.
     pub async fn start() -> Option<Self> {
         Self::start_with(KafkaOptions::default()).await
     }
@@ -103,12 +104,12 @@ impl Kafka {
         })
     }
 
-    /// As Pillarbox takes it.
+    /// The address in Pillarbox's format.
     pub fn url(&self) -> String {
         format!("kafka://{}", self.bootstrap())
     }
 
-    /// As Kafka's clients take it.
+    /// The address in the format of Kafka's clients.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -117,12 +118,12 @@ impl Kafka {
         self.port
     }
 
-    /// The listener that is plain whatever the clients' one is.
+    /// The listener that is always plain.
     pub fn internal(&self) -> String {
         format!("127.0.0.1:{}", self.internal)
     }
 
-    /// An orderly end.
+    /// A normal shutdown.
     pub async fn stop(&mut self) {
         self.with(|server| server.service.end("TERM")).await;
     }
@@ -142,7 +143,7 @@ impl Kafka {
             .await;
     }
 
-    /// Freezes the broker: connections stay open and nothing answers.
+    /// Freezes the broker: connections stay open, but nothing answers.
     pub async fn pause(&mut self) {
         self.with(|server| freeze(&server.service.pid().into_iter().collect::<Vec<_>>()))
             .await;
@@ -188,7 +189,8 @@ impl Server {
             "transaction.state.log.num.partitions=1".to_owned(),
             "group.initial.rebalance.delay.ms=0".to_owned(),
             "auto.create.topics.enable=false".to_owned(),
-            // A killed broker's own session with its controller: the default of 9 s delays every restart.
+            // The session of a killed broker with its controller: the default of 9 s would delay every
+            // restart.
             "broker.session.timeout.ms=3000".to_owned(),
             "broker.heartbeat.interval.ms=500".to_owned(),
         ];
@@ -237,7 +239,7 @@ impl Server {
     }
 }
 
-/// The broker answers and is ours: a stranger may have taken the port first.
+/// Whether the broker answers and is ours: another program may have taken the port first.
 fn is_there(address: &str, cluster: &str) -> bool {
     let second = Duration::from_secs(1);
     let Ok(client) = client(address).create::<BaseConsumer>() else {
@@ -253,17 +255,17 @@ fn client(address: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", address)
-        // It says on stderr that nobody is there yet, once for each try.
+        // It prints on stderr at each attempt that nothing answers yet.
         .set("log_level", "2");
     config
 }
 
-/// A UUID as Kafka writes one.
+/// A UUID in Kafka's format.
 fn cluster_id() -> String {
     use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     loop {
         let id = URL_SAFE_NO_PAD.encode(Uuid::new_v4());
-        // Kafka's own tools take a leading dash for an option.
+        // Kafka's own tools treat a leading dash as an option.
         if !id.starts_with('-') {
             return id;
         }

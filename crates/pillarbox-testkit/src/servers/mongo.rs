@@ -1,11 +1,11 @@
-//! MongoDB as a replica set, of one member unless asked otherwise, with test commands on (`failCommand`).
+//! MongoDB as a replica set, of one member by default, with test commands enabled (`failCommand`).
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mongodb::{
@@ -20,23 +20,25 @@ use tempfile::TempDir;
 use super::found;
 use super::postgres::blocking;
 use super::service::{Service, freeze, on_a_free_port, signal};
+use crate::wait;
 
 const SET: &str = "rs0";
 const KEY: &str = "key";
 const ROOTS_PASSWORD: &str = "roots-own";
 const UNAUTHORIZED: i32 = 13;
-/// How long an election may take on a busy machine.
+/// The timeout of an election on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct MongoOptions {
-    /// Of the replica set; 0 is a server that is in none.
+    /// The members of the replica set; 0 means a standalone server.
     pub members: usize,
-    /// Further arguments for every mongod.
+    /// Additional arguments for every mongod.
     pub arguments: Vec<String>,
-    /// Of each member, for its cache.
+    /// The cache size of each member.
     pub cache_gigabytes: f64,
-    /// Whoever has no account may do nothing (of a replica set only). The addresses have that of `root`, who may do everything.
+    /// Requires accounts (for a replica set only). The addresses contain that of `root`, who may do
+    /// everything.
     pub accounts: bool,
 }
 
@@ -56,7 +58,7 @@ pub struct Mongo {
     members: Vec<Arc<Mutex<Member>>>,
     ports: Vec<u16>,
     replica_set: bool,
-    /// By which the members know each other, where there are accounts.
+    /// The members' shared key, if there are accounts.
     key: Option<TempDir>,
     databases: AtomicU32,
 }
@@ -113,7 +115,7 @@ impl Mongo {
         Some(set)
     }
 
-    /// Of a database that nobody else in this process uses.
+    /// The URL of a database that nothing else in this process uses.
     pub fn database(&self) -> String {
         let n = self.databases.fetch_add(1, Ordering::Relaxed);
         self.url_of(&format!("test{n}"))
@@ -126,7 +128,7 @@ impl Mongo {
         }
     }
 
-    /// With somebody's name and password, as they stand in an address.
+    /// The URL with this user and password, which must be percent-encoded already.
     pub fn url_as(&self, user: &str, password: &str, database: &str) -> String {
         self.url(&format!("{user}:{password}@"), database, "&authSource=admin")
     }
@@ -149,29 +151,25 @@ impl Mongo {
         &self.ports
     }
 
-    /// A client of that member alone, whoever is the primary.
+    /// A client of this member alone, whichever member is the primary.
     pub fn direct(&self, member: usize) -> Client {
         direct(self.ports[member])
     }
 
-    /// Which member is the primary; waits for one.
+    /// The number of the primary; waits for one.
     pub async fn primary(&self) -> usize {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        wait::until_ok_within(PATIENCE, async || {
             for member in 0..self.ports.len() {
                 let admin = self.direct(member).database("admin");
                 let hello = admin.run_command(doc! {"hello": 1}).into_future();
                 let answer = tokio::time::timeout(Duration::from_secs(2), hello).await;
                 if answer.is_ok_and(|hello| hello.is_ok_and(|hello| is_primary(&hello))) {
-                    return member;
+                    return Ok(member);
                 }
             }
-            assert!(
-                Instant::now() < deadline,
-                "no member became the primary within {PATIENCE:?}"
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            Err("no member is the primary")
+        })
+        .await
     }
 
     pub async fn stop(&mut self, member: usize) {
@@ -183,13 +181,14 @@ impl Mongo {
         self.with(member, |member| member.service.end("KILL")).await;
     }
 
-    /// After [`stop`](Self::stop) or [`kill`](Self::kill): the same port, the same data. Waits until there is a primary.
+    /// After [`stop`](Self::stop) or [`kill`](Self::kill): the same port, the same data. Waits until there is
+    /// a primary.
     pub async fn start_again(&mut self, member: usize) {
         self.with(member, Member::start).await;
         self.primary().await;
     }
 
-    /// Freezes a member: connections stay open and nothing answers.
+    /// Freezes a member: connections stay open, but nothing answers.
     pub async fn pause(&mut self, member: usize) {
         self.with(member, |member| {
             freeze(&member.service.pid().into_iter().collect::<Vec<_>>())
@@ -222,7 +221,7 @@ impl Mongo {
         self.primary().await;
     }
 
-    /// As long as there is no account, whoever comes from this machine may make the first.
+    /// While there is no account, any client from this machine may create the first one.
     async fn make_root(&self) {
         let root = doc! { "createUser": "root", "pwd": ROOTS_PASSWORD, "roles": ["root"] };
         let primary = self.direct(self.primary().await);
@@ -271,7 +270,7 @@ impl Member {
     }
 }
 
-/// In a folder of its own: what others may read, mongod refuses.
+/// In its own folder: mongod refuses a key that others may read.
 fn key() -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join(KEY);
@@ -280,7 +279,7 @@ fn key() -> Result<TempDir> {
     Ok(folder)
 }
 
-/// The server answers and is ours: a stranger may have taken the port first.
+/// Whether the server answers and is ours: another program may have taken the port first.
 async fn is_there(port: u16, folder: &str) -> bool {
     let admin = direct(port).database("admin");
     let asked = admin.run_command(doc! {"getCmdLineOpts": 1}).into_future();
@@ -290,7 +289,7 @@ async fn is_there(port: u16, folder: &str) -> bool {
             .and_then(|parsed| parsed.get_document("storage"))
             .and_then(|storage| storage.get_str("dbPath"))
             .is_ok_and(|path| path == folder),
-        // It has accounts, and tells nothing before there is one.
+        // It requires accounts, and answers nothing before there is one.
         Ok(Err(error)) => matches!(&*error.kind, ErrorKind::Command(refusal) if refusal.code == UNAUTHORIZED),
         Err(_) => false,
     }

@@ -1,4 +1,4 @@
-//! NATS with JetStream, file storage in a private folder.
+//! NATS with JetStream and file storage in a private folder.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,25 +13,25 @@ use super::found;
 use super::postgres::blocking;
 use super::service::{Service, freeze, on_a_free_port, signal};
 
-/// Which server to start and with what configuration.
+/// Which server to start, and its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct NatsOptions {
     pub version: NatsVersion,
-    /// Further configuration, as in nats-server.conf: authorization, accounts, tls.
+    /// Additional configuration, as in nats-server.conf: authorization, accounts, tls.
     pub configuration: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NatsVersion {
-    /// The pinned one that every test uses.
+    /// The pinned version that every test uses.
     #[default]
     Current,
-    /// 2.9, the oldest that Pillarbox works with: what Debian 12 has.
+    /// 2.9, the oldest version that works with Pillarbox: the one in Debian 12.
     Old,
 }
 
 impl NatsOptions {
-    /// With this text in its configuration.
+    /// Adds this text to its configuration.
     pub fn configured(configuration: impl Into<String>) -> Self {
         Self {
             configuration: configuration.into(),
@@ -40,7 +40,7 @@ impl NatsOptions {
     }
 }
 
-/// A running nats-server, or one that was stopped and can come back on the same port with the same streams.
+/// A running nats-server, or a stopped one that can come back on the same port with the same streams.
 pub struct Nats {
     server: Arc<Mutex<Server>>,
     port: u16,
@@ -54,7 +54,7 @@ struct Server {
 }
 
 impl Nats {
-    /// Starts a server as it comes. `None`: it is not installed.
+    /// Starts a server with default settings. `None`: it is not installed.
     pub async fn start() -> Option<Self> {
         Self::start_with(NatsOptions::default()).await
     }
@@ -90,7 +90,7 @@ impl Nats {
         self.port
     }
 
-    /// An orderly end.
+    /// A normal shutdown.
     pub async fn stop(&mut self) {
         self.with(|server| server.service.end("TERM")).await;
     }
@@ -110,7 +110,7 @@ impl Nats {
             .await;
     }
 
-    /// An orderly end, then a start with another configuration.
+    /// A normal shutdown, then a start with another configuration.
     pub async fn reconfigure(&mut self, configuration: impl Into<String>) {
         let configuration = configuration.into();
         self.with(|server| {
@@ -121,7 +121,7 @@ impl Nats {
         .await;
     }
 
-    /// Freezes the server: connections stay open and nothing answers.
+    /// Freezes the server: connections stay open, but nothing answers.
     pub async fn pause(&mut self) {
         self.with(|server| freeze(&server.service.pid().into_iter().collect::<Vec<_>>()))
             .await;
@@ -141,7 +141,7 @@ impl Nats {
 
 impl Server {
     fn start(&mut self) -> Result<()> {
-        // The name tells our server from a stranger that took the port first.
+        // The name distinguishes our server from another program that took the port first.
         let name = format!("pillarbox-{}", uuid::Uuid::now_v7());
         let file = self.service.folder().join("nats-server.conf");
         fs::write(&file, &self.configuration)?;
@@ -165,7 +165,7 @@ impl Server {
     }
 }
 
-/// The first line a NATS server sends to whoever connects.
+/// The first line that a NATS server sends on a connection.
 fn greeting(port: u16) -> Option<String> {
     let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;

@@ -1,4 +1,4 @@
-//! PgBouncer in front of a PostgreSQL, pooling by transaction.
+//! PgBouncer in front of a PostgreSQL, in transaction pooling mode.
 
 use std::fs;
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use super::found;
 use super::postgres::{Postgres, blocking};
 use super::service::{Account, Service, on_a_free_port};
 
-/// A running PgBouncer. Every database of the server behind it can be reached through it.
+/// A running PgBouncer. It gives access to every database of the server behind it.
 pub struct Pgbouncer {
     _service: Service,
     port: u16,
@@ -49,14 +49,14 @@ impl Pgbouncer {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Turns the URL of a database on the server behind into its URL through the pooler.
+    /// Turns the URL of a database on the server behind it into a URL through the pooler.
     pub fn through(&self, url: &str) -> String {
         self.url_of(url.rsplit('/').next().unwrap_or("postgres"))
     }
 }
 
-/// Each test's database has connections of its own behind the pooler: those of tests that are over must go, or the server
-/// runs out of them.
+/// Each test's database has its own connections behind the pooler. Those of finished tests must be closed, or
+/// the server runs out of them.
 fn configuration(behind: u16, port: u16, folder: &str) -> String {
     format!(
         "[databases]\n* = host=127.0.0.1 port={behind}\n\

@@ -1,4 +1,4 @@
-//! PostgreSQL: a cluster of its own on loopback, with fsync on.
+//! PostgreSQL: a private cluster on loopback, with fsync on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use super::found;
 use super::service::{Account, Service, on_a_free_port, signal};
 
-/// Which server to start and with what settings.
+/// Which server to start, and its settings.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// The major version. By default what `PILLARBOX_TEST_POSTGRES` says, or 15.
+    /// The major version. The default is the value of `PILLARBOX_TEST_POSTGRES`, or 15.
     pub version: u32,
-    /// On by default; a test that never crashes its server may turn it off.
+    /// fsync: on by default; a test that never crashes its server may turn it off.
     pub fsync: bool,
-    /// Further settings, as in postgresql.conf.
+    /// Additional settings, as in postgresql.conf.
     pub settings: Vec<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ impl PostgresOptions {
     }
 }
 
-/// A running PostgreSQL, or one that was stopped and can come back on the same port with the same data.
+/// A running PostgreSQL, or a stopped one that can come back on the same port with the same data.
 pub struct Postgres {
     cluster: Arc<Mutex<Cluster>>,
     port: u16,
@@ -56,7 +56,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a cluster and starts it. `None`: that version is not installed.
+    /// Creates a cluster and starts it. `None`: that version is not installed.
     pub async fn start(options: PostgresOptions) -> Option<Self> {
         let bin = found::postgres(options.version)?;
         let version = options.version;
@@ -88,7 +88,7 @@ impl Postgres {
         self.version
     }
 
-    /// Makes a new, empty database and gives its URL.
+    /// Creates a new, empty database and returns its URL.
     pub async fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let made: Result<(), sqlx::Error> = async {
@@ -99,16 +99,16 @@ impl Postgres {
             connection.close().await
         }
         .await;
-        made.unwrap_or_else(|error| panic!("cannot make the database {name}: {error}"));
+        made.unwrap_or_else(|error| panic!("cannot create the database {name}: {error}"));
         self.url_of(&name)
     }
 
-    /// A fast shutdown: sessions are cut, transactions rolled back, everything written out.
+    /// A fast shutdown: sessions are cut, transactions are rolled back, everything is written to disk.
     pub async fn stop(&mut self) {
         self.with(|cluster| cluster.service.end("INT")).await;
     }
 
-    /// An immediate shutdown: as in a crash, what the log holds is recovered by the next start.
+    /// An immediate shutdown: as after a crash, the next start recovers from the log.
     pub async fn kill(&mut self) {
         self.with(|cluster| cluster.service.end("QUIT")).await;
     }
@@ -124,7 +124,7 @@ impl Postgres {
             .await;
     }
 
-    /// Freezes the server with all its sessions: connections stay open and nothing answers.
+    /// Freezes the server with all its sessions: connections stay open, but nothing answers.
     pub async fn pause(&mut self) {
         self.with(|cluster| cluster.signal_all("STOP")).await;
     }
@@ -140,7 +140,7 @@ impl Postgres {
     }
 }
 
-/// Runs what waits for processes away from the runtime's threads, where the code under test goes on meanwhile.
+/// Runs code that waits for processes on a separate thread, so that the code under test continues meanwhile.
 pub(super) async fn blocking<T: Send + 'static>(act: impl FnOnce() -> Result<T> + Send + 'static) -> T {
     match tokio::task::spawn_blocking(act).await {
         Ok(Ok(done)) => done,
@@ -198,17 +198,17 @@ impl Cluster {
         command.arg("-D").arg(&data);
         self.service.spawn(command)?;
         self.service.wait_until(|service| {
-            // The pid file's eighth line is the state; the first tells whether this process wrote it.
+            // The eighth line of the pid file is the state; the first shows whether this process wrote it.
             let state = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
             let mut lines = state.lines().map(str::trim);
             lines.next().and_then(|pid| pid.parse().ok()) == service.pid() && lines.nth(6) == Some("ready")
         })
     }
 
-    /// Each session is a process group of its own, so the postmaster's children are looked up.
+    /// Each session is its own process group, so look up the postmaster's children.
     fn signal_all(&mut self, name: &str) -> Result<()> {
         let postmaster = self.service.pid().context("the server is stopped")?;
-        // The parent first and twice: it must not start a session between the look and the signal.
+        // The parent first and twice: it must not start a session between the lookup and the signal.
         signal(name, &[postmaster])?;
         for child in children(postmaster)? {
             // A session may end meanwhile.
@@ -249,7 +249,7 @@ fn children(parent: u32) -> Result<Vec<u32>> {
         else {
             continue;
         };
-        // "pid (name) state ppid …", where the name may hold anything.
+        // "pid (name) state ppid …"; the name may contain anything.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         if after_name.split(' ').nth(1).and_then(|ppid| ppid.parse().ok()) == Some(parent) {

@@ -1,8 +1,9 @@
 //! One server process in its private folder.
 //!
-//! The process is ended and the folder removed when the [`Service`] is dropped. A test process can also die without
-//! dropping anything (a static, an abort, `kill -9`): so beside every server waits a small shell, the caretaker, whose
-//! standard input only the test process holds open. When that ends, the caretaker ends the server and removes the folder.
+//! Dropping the [`Service`] ends the process and removes the folder. A test process can also die without
+//! dropping anything (a static, an abort, `kill -9`). So a small shell, the caretaker, waits next to every
+//! server. Only the test process holds its standard input open. When that closes, the caretaker ends the
+//! server and removes the folder.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -16,13 +17,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::cache;
 
-/// How often a state that sends no signal is looked at.
+/// How often to check a state that has no notification.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A server that takes longer than this to start or to stop is broken. The machine may be very busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `$1` is the folder, `$2` the signal that ends the server. A pid is only believed while its command line names the
-/// folder, so that a reused pid is left alone.
+/// `$1` is the folder, `$2` the signal that ends the server. A pid is used only while its command line
+/// contains the folder, so that a reused pid is not touched.
 const CARETAKER: &str = r#"
 trap '' INT TERM HUP
 while read -r _; do :; done
@@ -46,7 +47,7 @@ pub(super) struct Service {
     last_signal: &'static str,
 }
 
-/// The user a server runs as when we are root and it refuses to be.
+/// The user for servers that refuse to run as root, if we are root.
 #[derive(Clone, Copy)]
 pub(super) struct Account {
     user: u32,
@@ -54,7 +55,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The account servers run as that refuse to run as root; `None` when we are not root and need no other.
+    /// The account for servers that refuse to run as root; `None` if we are not root and need no other.
     pub(super) fn unprivileged() -> Result<Option<Self>> {
         if !cache::running_as_root() {
             return Ok(None);
@@ -78,8 +79,8 @@ fn id(which: &str, name: &str) -> Option<u32> {
 }
 
 impl Service {
-    /// A new folder under the system's temporary one, owned by `account`. `last_signal` ends the server at the very end,
-    /// when its data no longer matters.
+    /// A new folder under the system's temporary folder, owned by `account`. `last_signal` ends the server at
+    /// the very end, when its data no longer matters.
     pub(super) fn new(name: &str, account: Option<Account>, last_signal: &'static str) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix(&format!("pillarbox-{name}-"))
@@ -112,7 +113,7 @@ impl Service {
         &self.folder
     }
 
-    /// A command that will run in the folder, as the account the folder belongs to.
+    /// A command that runs in the folder, as the folder's owner.
     pub(super) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir(&self.folder).stdin(Stdio::null());
@@ -122,7 +123,7 @@ impl Service {
         command
     }
 
-    /// Starts the server in a process group of its own, so that an interrupt from the keyboard reaches only the tests.
+    /// Starts the server in its own process group, so that Ctrl-C reaches only the tests.
     pub(super) fn spawn(&mut self, mut command: Command) -> Result<()> {
         ensure!(
             self.child.is_none(),
@@ -149,7 +150,7 @@ impl Service {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Waits until `ready` says so. Fails as soon as the process has ended.
+    /// Waits until `ready` returns true. Fails as soon as the process has ended.
     pub(super) fn wait_until(&mut self, mut ready: impl FnMut(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !ready(self) {
@@ -223,8 +224,8 @@ impl Drop for Service {
     }
 }
 
-/// Sends a signal by its name (`TERM`), by the shell's own `kill`: a program of that name is not on every machine, and this
-/// needs no unsafe code.
+/// Sends a signal by its name (`TERM`) with the `kill` of the shell: not every machine has a program of that
+/// name, and this needs no unsafe code.
 pub fn signal(name: &str, pids: &[u32]) -> Result<()> {
     let sent = Command::new("sh")
         .args(["-c", r#"signal=$1; shift; kill -s "$signal" "$@""#, "sh", name])
@@ -238,7 +239,8 @@ pub fn signal(name: &str, pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Stops processes where they are, and returns when every thread of them stands still: the signal alone is only a wish.
+/// Stops processes and returns when every thread of them is stopped: sending the signal alone does not
+/// guarantee that.
 pub(super) fn freeze(pids: &[u32]) -> Result<()> {
     signal("STOP", pids)?;
     let started = Instant::now();
@@ -249,21 +251,21 @@ pub(super) fn freeze(pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Whether every thread is stopped. One that is gone is.
+/// Whether every thread is stopped. A thread that is gone counts as stopped.
 fn stands_still(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return true;
     };
     threads.flatten().all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The name before the state is in brackets and may hold anything.
+        // The name before the state is in brackets and may contain anything.
         let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         state.is_empty() || state.starts_with(['T', 't', 'Z', 'X'])
     })
 }
 
-/// A port nobody listens on, from below the range that Linux gives to outgoing connections: a port out of that range can
-/// be taken by the very clients that keep trying to reach a stopped server, and then it can't come back.
+/// A free port below the range that Linux uses for outgoing connections. The clients that keep trying to
+/// reach a stopped server could take a port in that range, and then the server could not come back.
 pub fn free_port() -> u16 {
     loop {
         let port = rand::random_range(20_000..32_000);
@@ -273,7 +275,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Starts on a free port, again on another when somebody else was quicker to take it.
+/// Starts on a free port, and retries on another one if a different program took it first.
 pub(super) fn on_a_free_port<T>(mut start: impl FnMut(u16) -> Result<T>) -> Result<T> {
     let mut left = 4;
     loop {

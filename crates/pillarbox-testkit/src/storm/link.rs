@@ -1,4 +1,4 @@
-//! A network link that goes wrong in every way the proxy can.
+//! A network link that has every fault of the proxy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use rand::RngExt;
 use super::Source;
 use crate::proxy::{Fault, Proxy};
 
-/// How a link is called in the report, and how often and how long it fails.
+/// The name of a link in the report, and how often and how long it fails.
 #[derive(Debug, Clone)]
 pub struct LinkFaults {
-    /// `link to the broker`, say.
+    /// For example `link to the broker`.
     pub name: &'static str,
     /// Between two faults, in milliseconds.
     pub calm: std::ops::Range<u64>,

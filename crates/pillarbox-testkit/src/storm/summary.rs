@@ -1,4 +1,4 @@
-//! What a campaign leaves for the report.
+//! The summary that a campaign writes for the report.
 
 use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use super::{LIVENESS_BOUND, Toll};
 use crate::{ledger::Verdict, torture::Campaign};
 
-/// The environment variable that names the folder for summaries.
+/// The environment variable with the folder for summaries.
 pub const REPORT_FOLDER: &str = "PILLARBOX_TORTURE_REPORT";
 
 /// One campaign, as `cargo xtask torture report` reads it. Times are in milliseconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Summary {
     pub campaign: String,
-    /// `PostgreSQL to JetStream`.
+    /// For example `PostgreSQL to JetStream`.
     pub title: String,
     pub versions: Vec<String>,
     pub seed: u64,
     pub seconds: u64,
-    /// Storms, each with a quiet time after it.
+    /// The number of storms; each is followed by a quiet time.
     pub rounds: u64,
     pub faults: BTreeMap<String, u64>,
     /// The mean of the rounds' means.
@@ -27,30 +27,30 @@ pub struct Summary {
     pub faults_at_once_max: usize,
     pub committed: usize,
     pub rolled_back: usize,
-    /// Transactions' events whose commit was not answered; the database said what became of them.
+    /// Events of transactions whose commit got no answer; the database showed the result.
     pub in_doubt: usize,
-    /// Not received, and not waiting in the database either.
+    /// Not received, and not in the database either.
     pub lost: usize,
-    /// Not received when the time for it was over, but still in the database.
+    /// Not received in time, but still in the database.
     pub undelivered: usize,
     pub never_committed_but_seen: usize,
     pub order_violations: usize,
     pub copies: usize,
-    /// Whether the receiving side drops copies. If not, copies are expected.
+    /// Whether the receiver drops copies. If not, copies are expected.
     pub copies_are_dropped: bool,
     pub dead: u64,
-    /// Events with an attempt on their account.
+    /// Events that were charged with an attempt.
     pub charged: u64,
     /// From the end of a round's last fault to the last delivery: the longest of the rounds.
     pub stall_ms: u64,
     pub bound_ms: u64,
-    /// How often a relay ended without having been told to, and was started again.
+    /// How often a relay ended without being asked to, and was restarted.
     pub relay_exits: u64,
-    /// What this campaign can't judge or can't cause.
+    /// What this campaign can't check or can't cause.
     pub not_covered: Vec<String>,
-    /// What was broken, in words; empty if nothing was.
+    /// The broken promises, as text; empty if there are none.
     pub broken: Vec<String>,
-    /// One test among many has nothing to say while all is well.
+    /// As one test among many it prints nothing if all is well.
     #[serde(skip)]
     quiet: bool,
 }
@@ -79,13 +79,13 @@ impl Summary {
         self.rounds += 1;
     }
 
-    /// Everything but copies: whether these are a fault depends on the receiving side. `unsettled` events are still in the
-    /// database.
+    /// Everything except copies: whether they are a fault depends on the receiver. `unsettled` events are
+    /// still in the database.
     pub fn verdict(&mut self, verdict: &Verdict, unsettled: u64) {
         self.committed = verdict.committed;
         self.rolled_back = verdict.rolled_back;
         self.in_doubt = verdict.in_doubt;
-        // What is lost while other events wait may be taken for one of these. The campaign has failed then anyway.
+        // A lost event may be mistaken for a waiting one. The campaign has failed then in any case.
         self.undelivered = usize::try_from(unsettled).unwrap_or(usize::MAX).min(verdict.lost);
         self.lost = verdict.lost - self.undelivered;
         self.never_committed_but_seen = verdict.never_committed_but_seen;
@@ -109,7 +109,7 @@ impl Summary {
         }
     }
 
-    /// No fault is an event's own failure. `errors` are what the events were charged for.
+    /// No fault may be charged to an event. `errors` are the errors that were charged.
     pub fn charges(&mut self, dead: u64, charged: u64, errors: &[String]) {
         self.dead = dead;
         self.charged = charged;
@@ -123,7 +123,7 @@ impl Summary {
         }
     }
 
-    /// A short run shares its machine with other tests, so it does not hold the bound against the relay.
+    /// A short run shares its machine with other tests, so it does not check the bound.
     pub fn stalled(&mut self, stall: Duration, campaign: &Campaign) {
         self.stall_ms = self.stall_ms.max(millis(stall));
         if stall > LIVENESS_BOUND && !campaign.is_short() {
@@ -132,10 +132,10 @@ impl Summary {
         }
     }
 
-    /// Prints it, leaves it for the report if one is made, and fails if a promise was broken.
+    /// Prints the summary, writes it for the report if there is one, and fails if a promise was broken.
     ///
     /// # Panics
-    /// When a promise was broken, or the summary can't be written.
+    /// If a promise was broken, or the summary can't be written.
     pub fn close(self) {
         let json = serde_json::to_string_pretty(&self).expect("a summary is JSON");
         if let Some(folder) = std::env::var_os(REPORT_FOLDER) {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Two sources, and what each decided.
+/// Two sources, and the decisions of each.
 async fn decisions(seed: u64) -> (Vec<u32>, Toll) {
     let mut storm = Storm::new(seed);
     let decided: Arc<Mutex<BTreeMap<usize, Vec<u32>>>> = Arc::default();

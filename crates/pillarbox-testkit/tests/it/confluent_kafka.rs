@@ -17,7 +17,8 @@ fn sent(id: &'static str, key: &'static str, n: u32) -> Sent {
     Sent { id, key, n }
 }
 
-/// Sends these and asks confluent-kafka what it sees. `spoil` may change the message's key or leave a header out.
+/// Sends these events and returns the result of confluent-kafka. `spoil` can change a message's key or leave
+/// out a header.
 async fn judged(events: &[Sent], expected: u64, spoil: &str) -> Option<Verdict> {
     let kafka = servers::kafka().await?;
     let topic = format!("stranger-{}", Uuid::new_v4());

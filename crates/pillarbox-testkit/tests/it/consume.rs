@@ -1,4 +1,5 @@
-//! What consumers promise, on real brokers and databases: every event has its effect once, in order per key.
+//! The promises of consumers, on real brokers and databases: every event has its effect once, in order per
+//! key.
 
 mod dead_letters;
 mod deaths;

@@ -1,4 +1,4 @@
-//! What the other tests stand on, tried on the real servers.
+//! The test tools, tested on the real servers.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 

@@ -15,12 +15,13 @@ fn sent(id: &'static str, key: &'static str, n: u32) -> Sent {
     Sent { id, key, n }
 }
 
-/// Publishes these, without the broker's own dropping of copies, and asks nats-py what it sees.
+/// Publishes these events so that the broker does not drop copies, and returns the result of nats-py.
 async fn judged(events: &[Sent], expected: u64, without: &str) -> Option<Verdict> {
     let nats = Nats::start().await?;
     let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
     let subjects = vec!["events.>".to_owned()];
-    // As short as the server allows, and then waited for: a copy is let through only once the window is over.
+    // The shortest window that the server allows. The test waits for its end, because only then is a copy
+    // accepted.
     let duplicate_window = Duration::from_millis(100);
     let config = stream::Config {
         name: "EVENTS".to_owned(),

@@ -2,12 +2,13 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
 use pillarbox_testkit::servers::{
     self, Kafka, Mongo, MongoOptions, Nats, NatsOptions, NatsVersion, Pgbouncer, Postgres, PostgresOptions,
 };
+use pillarbox_testkit::wait;
 use rdkafka::{
     ClientConfig,
     consumer::{BaseConsumer, Consumer},
@@ -197,7 +198,7 @@ async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
     if servers::postgres().await.is_none() || Nats::start().await.is_none() {
         return;
     }
-    // `cat` ends by itself, with the pipe from here.
+    // `cat` ends by itself when this pipe closes.
     let mut process = Command::new(env!("CARGO_BIN_EXE_servers"))
         .arg("cat")
         .stdin(Stdio::piped())
@@ -228,15 +229,11 @@ async fn a_process_killed_with_its_servers_leaves_nothing_behind() {
 
     process.kill().unwrap();
     process.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while folder.exists() || addresses.iter().any(|address| listens(address)) {
-        assert!(
-            Instant::now() < deadline,
-            "something of {} and {addresses:?} is still there",
-            folder.display()
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let all = format!("{} and {addresses:?} are gone", folder.display());
+    wait::until(&all, async || {
+        !folder.exists() && !addresses.iter().any(|address| listens(address))
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
-//! How deep JSON is nested.
+//! The nesting depth of JSON.
 
-/// How deep a payload may be nested.
+/// The maximum nesting depth of a payload.
 pub(super) const MAX: usize = 512;
 
-/// Of valid JSON: counts brackets outside strings. A short one can't hold that many pairs, and most are short.
+/// Counts brackets outside strings; the input must be valid JSON. A short text can't contain that many pairs
+/// of brackets, and most payloads are short.
 pub(super) fn is_over(json: &[u8], max: usize) -> bool {
     if json.len() / 2 <= max {
         return false;

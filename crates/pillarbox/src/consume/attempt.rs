@@ -1,4 +1,4 @@
-//! One attempt at one message: begin, look into the inbox, handle, commit.
+//! One attempt at one message: begin, check the inbox, handle, commit.
 
 use std::{
     sync::{
@@ -24,13 +24,14 @@ use super::{
 };
 use crate::inbox::{Database, Inbox, InboxError, Place, Seen, Sighting};
 
-/// How long the database may take beyond what handlers may: to begin, to commit, to say whether it is there.
+/// The timeout of the database itself, without the handler: to begin, to commit, and to check whether it is
+/// available.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What all attempts share.
 pub(super) struct Work<D, H> {
     pub(super) group: String,
-    /// This consumer, among all that there ever were of its group.
+    /// The id of this consumer process. No other consumer of the group ever has the same one.
     pub(super) member: Uuid,
     pub(super) database: D,
     pub(super) inbox: Inbox,
@@ -39,32 +40,33 @@ pub(super) struct Work<D, H> {
     pub(super) letters: Arc<dyn Letters>,
 }
 
-/// A message, read.
+/// A message that was read.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) message: Message,
-    /// The event, or why it is none.
+    /// The event, or why the message is not an event.
     pub(super) received: Result<Received, String>,
     pub(super) key: Arc<str>,
-    /// Which one it is of those that came in its lane.
+    /// Its number among the messages that arrived in its lane.
     pub(super) arrival: u64,
-    /// A row says that it has begun, and none that it has ended.
+    /// The database has a row that the event has begun, and it is not removed yet.
     pub(super) begun: AtomicBool,
-    /// Its dead letter is there. What the database does to its burial must not make another.
+    /// Its dead letter is published. A database error while recording that must not publish a second one.
     buried: AtomicBool,
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// It is committed, or lies with the dead letters.
+    /// It is committed, or it became a dead letter.
     Done,
     /// It was processed before.
     Before,
-    /// Its handler could not do it.
+    /// Its handler failed.
     Failed { error: String, reject: bool },
-    /// The database could not; nobody is to blame.
+    /// The database failed; the event is not charged.
     Away { error: String },
-    /// The database preferred another transaction to this one; nobody is to blame. `handled`: its handler had begun.
+    /// The database aborted this transaction in favour of another; the event is not charged. `handled`: the
+    /// handler had begun.
     Conflict { error: String, handled: bool },
     /// The dead letter could not be published.
     Unburied { error: String },
@@ -74,7 +76,7 @@ impl Job {
     pub(super) fn new(message: Message, arrival: u64) -> Self {
         let received = Received::read(&message);
         let key = received.as_ref().ok().map(|received| received.key());
-        // What has no key is in order with all others of its topic that have none.
+        // Events without a key are kept in order with the other keyless events of their topic.
         let key = key.filter(|key| !key.is_empty()).unwrap_or(&message.topic);
         Self {
             key: Arc::from(key),
@@ -86,14 +88,14 @@ impl Job {
         }
     }
 
-    /// The event's, where it is one.
+    /// The id of the event, if the message is one.
     pub(super) fn id(&self) -> Option<Uuid> {
         self.received.as_ref().ok().map(|received| received.id)
     }
 }
 
 impl<D: Database, H: Handler<D>> Work<D, H> {
-    /// `failure`: how it went before.
+    /// `failure`: the result of earlier attempts.
     pub(super) async fn attempt(&self, job: &Job, failure: Option<Failure>) -> Outcome {
         if let Some(Failure {
             doom: Some(reason),
@@ -119,7 +121,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
     }
 
-    /// An error is the handler's, or its commit's.
+    /// An error comes from the handler or from its commit.
     async fn apply(&self, job: &Job, received: &Received, attempt: u32) -> Result<Outcome, HandlerError> {
         let mut tx = match self.opened(received).await {
             Ok(Some(tx)) => tx,
@@ -141,9 +143,10 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
     }
 
-    /// What a handler's error means. One that sounds as if the database were away says so only when it is: it may as well
-    /// come from a statement that took too long, or from another database. The first time nobody is blamed for it, as the
-    /// database may have been away and be back.
+    /// Decides what a handler's error means. An error that looks like an unavailable database counts as one
+    /// only if the database really does not answer now: it may also come from a statement that took too long,
+    /// or from another database. The first such error is not charged, because the database may have been away
+    /// and be back by now.
     async fn judge(&self, error: HandlerError, failed_before: bool) -> Outcome {
         let HandlerError { reject, cause } = error;
         let error = told(&*cause);
@@ -158,19 +161,19 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
     }
 
-    /// A transaction in which the event is new. `None`: it was processed before.
+    /// Opens a transaction in which the event is new. `None`: it was processed before.
     async fn opened(&self, received: &Received) -> Result<Option<D::Transaction>, Outcome> {
         let opening = async {
             let mut tx = self.database.begin().await?;
             let seen = self.remember(&mut tx, received).await?;
             if let Seen::Stale { .. } = seen {
-                // It need not be asked about again.
+                // Commit, so that the next delivery is recognised at once.
                 self.database.commit(tx).await?;
                 return Ok(None);
             }
             Ok::<_, InboxError>((seen == Seen::First).then_some(tx))
         };
-        // Another instance may have the same event at work: it is waited for.
+        // Another instance may be handling the same event; this waits for it.
         let patience = self.options.handler_timeout + DATABASE_PATIENCE;
         match timeout(patience, opening).await {
             Ok(Ok(opened)) => Ok(opened),
@@ -185,7 +188,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         let event = &received.event;
         let typed;
         let entity_id = match (self.options.newer_only, event.aggregate_version) {
-            // Ids of different types may be the same.
+            // Entities of different types may have the same id.
             (true, Some(_)) => {
                 typed = format!("{}:{}", event.aggregate_type, event.aggregate_id);
                 Some(typed.as_str())
@@ -202,7 +205,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         self.inbox.remember(tx, sighting).await
     }
 
-    /// A commit of which nothing is heard is in doubt: the next attempt finds out.
+    /// If the commit gets no answer, its result is unknown. The next attempt finds out.
     async fn commit(&self, mut tx: D::Transaction, job: &Job) -> Result<Outcome, HandlerError> {
         let committing = async {
             if let Some(id) = job.id().filter(|_| job.begun.load(Ordering::SeqCst)) {
@@ -215,7 +218,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
                 job.begun.store(false, Ordering::SeqCst);
                 Ok(Outcome::Done)
             }
-            // A constraint that is looked at late, for instance.
+            // For example a deferred constraint.
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Ok(Outcome::Away {
                 error: "the database did not answer the commit".to_owned(),
@@ -223,7 +226,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
     }
 
-    /// A handler may have outlived its time because the database does not answer.
+    /// The handler may have timed out because the database does not answer.
     async fn outlived(&self) -> Outcome {
         let error = format!("the handler took longer than {:?}", self.options.handler_timeout);
         match self.answers().await {
@@ -234,7 +237,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         }
     }
 
-    /// Whether the database is there.
+    /// Whether the database answers.
     async fn answers(&self) -> bool {
         matches!(
             timeout(DATABASE_PATIENCE, self.database.check(&self.inbox)).await,
@@ -242,7 +245,8 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         )
     }
 
-    /// To the dead letters, durably, and then into the inbox: so it is never applied after all.
+    /// Publishes the dead letter durably, then writes the inbox entry, so that the event is never applied
+    /// later.
     async fn bury(&self, job: &Job, reason: &'static str, error: &str, attempts: u32) -> Outcome {
         let id = job.received.as_ref().ok().map(|received| received.id.to_string());
         let cause = Cause {
@@ -265,7 +269,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         match self.opened(received).await {
             Ok(Some(tx)) => match self.commit(tx, job).await {
                 Ok(outcome) => outcome,
-                // Whatever it is, the letter is there.
+                // Whatever the error is, the dead letter is published.
                 Err(error) => excuse::<D>(&*error.cause).unwrap_or_else(|| Outcome::Away {
                     error: told(&*error.cause),
                 }),
@@ -296,12 +300,12 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     }
 }
 
-/// Whatever the error, the event had no part in it.
+/// Turns an inbox error into an outcome. The event is never the cause.
 pub(super) fn not_the_events_fault<D: Database>(error: &InboxError) -> Outcome {
     excuse::<D>(error).unwrap_or_else(|| Outcome::Away { error: told(error) })
 }
 
-/// What an error says that is the database's own affair.
+/// The outcome of an error that is the database's own problem, if it is one.
 fn excuse<D: Database>(error: &(dyn std::error::Error + 'static)) -> Option<Outcome> {
     if D::is_conflict(error) {
         return Some(Outcome::Conflict {
@@ -312,7 +316,7 @@ fn excuse<D: Database>(error: &(dyn std::error::Error + 'static)) -> Option<Outc
     D::is_away(error).then(|| Outcome::Away { error: told(error) })
 }
 
-/// With the feature `trace` the handler's span belongs to the trace that the event came with.
+/// With the feature `trace`, the handler's span belongs to the trace of the event.
 fn span(context: &Context) -> tracing::Span {
     let span = tracing::info_span!(
         "handle",

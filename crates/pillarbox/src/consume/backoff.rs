@@ -1,9 +1,9 @@
-//! How long a failing event waits.
+//! The delay of a failing event.
 
 use std::time::Duration;
 
-/// Doubles from `base` with each failure up to `max`, a quarter more or less: `seed` says which, so that events that failed
-/// together don't come back together.
+/// Doubles from `base` with each failure up to `max`, plus or minus a quarter. `seed` decides how much, so
+/// that events that failed together are not retried together.
 pub(super) fn delay(failures: u32, base: Duration, max: Duration, seed: u64) -> Duration {
     let doubled = base.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let share =
@@ -11,7 +11,7 @@ pub(super) fn delay(failures: u32, base: Duration, max: Duration, seed: u64) -> 
     doubled.min(max).mul_f64(0.75 + share / 2.0)
 }
 
-/// Neighbouring numbers become far ones (the finisher of splitmix64).
+/// Spreads neighbouring numbers far apart (the finisher of splitmix64).
 fn scattered(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

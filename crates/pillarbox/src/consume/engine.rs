@@ -1,10 +1,11 @@
-//! The loop: takes what the broker delivers, runs keys side by side and each key's events one after the other, and says
-//! what may be acknowledged.
+//! The loop: reads what the broker delivers, handles keys in parallel and the events of each key one after
+//! the other, and reports what may be acknowledged.
 //!
-//! **Why order holds**, also while two instances work at the same events or one does not know yet that it was replaced:
-//! a source hands out the messages of a lane in order, from a place below which everything was done. So whoever applies an
-//! event of a key has itself seen every earlier one of that key committed: by its own commit, or because the inbox said
-//! `Before`. Two that try the same event are serialised by the inbox's unique index, and the second one finds it done.
+//! **Why order holds**, even while two instances handle the same events, or while one does not know yet that
+//! it was replaced: a source delivers the messages of a lane in order, starting at a position below which
+//! everything is done. So an instance that applies an event of a key knows that every earlier event of that
+//! key is committed: by its own commit, or because the inbox returned `Before`. If two instances try the same
+//! event, the inbox's unique index serialises them, and the second one finds it done.
 //!
 //! **Why nothing is lost**: a position is acknowledged after the commit, never before.
 
@@ -32,14 +33,15 @@ use super::{
 };
 use crate::inbox::{Begun, Database, InboxError};
 
-/// How often the lag is looked at.
+/// How often the lag is measured.
 const LOOK: Duration = Duration::from_millis(500);
-/// Between two tries of a database that is away, at first and at most.
+/// The first and the longest delay between two attempts while the database is away.
 const AWAY_FIRST: Duration = Duration::from_millis(100);
 const AWAY_MAX: Duration = Duration::from_secs(5);
-/// How long the database and the broker may take to be told the last word when handlers took all the time there was.
+/// The time for the last calls to the database and the broker if the handlers used up the whole shutdown
+/// timeout.
 const LAST_WORD: Duration = Duration::from_secs(1);
-/// Not to be reached.
+/// A timer that never fires.
 const NEVER: Duration = Duration::from_secs(86_400);
 
 pub(super) struct Engine<D, H> {
@@ -48,11 +50,11 @@ pub(super) struct Engine<D, H> {
     keys: Keys<Arc<Job>>,
     running: JoinSet<Outcome>,
     turns: HashMap<Id, (Key, Arc<Job>)>,
-    /// Lanes that have left, of which something is still at work.
+    /// Lanes that were revoked while one of their messages was still being handled.
     leaving: Vec<(u64, std::sync::mpsc::Sender<()>)>,
     suspects: Suspects,
     looks: JoinSet<Result<Vec<Begun>, InboxError>>,
-    /// At work, and nothing else may be.
+    /// The task that must run alone, if there is one.
     alone: Option<Id>,
     away: Option<Away>,
     lag: watch::Sender<Lag>,
@@ -82,7 +84,8 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         }
     }
 
-    /// Until `stop`, or until the source ends and says why. Then what is at work has `shutdown_timeout` to finish.
+    /// Runs until `stop`, or until the source ends with an error. Then running handlers have
+    /// `shutdown_timeout` to finish.
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<()>) -> Result<(), ConsumeError> {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,7 +94,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             self.start();
             let due = self.due();
             tokio::select! {
-                // A handle that was dropped, and not stopped, stops it too.
+                // Dropping the handle without stopping it also ends the loop.
                 _ = &mut stop => break Ok(()),
                 incoming = self.source.incoming.recv() => match incoming {
                     Some(Incoming::Ended(error)) => break Err(error),
@@ -133,18 +136,18 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 self.leaving.push((lane, quiet));
                 self.let_go();
             }
-            // The loop ends with it.
+            // `run` ends the loop on this.
             Incoming::Ended(_) => {}
         }
     }
 
-    /// Whoever waits for a lane to be quiet is told by the end of its channel.
+    /// Dropping the sender tells the receiver that nothing of the lane is running any more.
     fn let_go(&mut self) {
         let keys = &self.keys;
         self.leaving.retain(|(lane, _)| keys.is_running(*lane));
     }
 
-    /// While the database is away one attempt at a time finds out whether it is back.
+    /// While the database is away, only one attempt at a time checks whether it is back.
     fn start(&mut self) {
         let room = match &self.away {
             Some(away) if away.until > Instant::now() => 0,
@@ -169,7 +172,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             }
             let failure = self.doomed(&job, failure);
             let (work, at_work) = (self.work.clone(), job.clone());
-            // A task of its own, so that its panic is its own.
+            // A separate task, so that a panic ends only this attempt.
             let task = self
                 .running
                 .spawn(async move { work.watched(&at_work, failure, watch).await });
@@ -219,7 +222,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
     }
 
     fn done(&self, lane: u64, position: u64) {
-        // A source that has ended needs no word.
+        // If the source has ended, it does not need the note.
         let _ = self.source.notes.send(Note::Done { lane, position });
     }
 
@@ -272,7 +275,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         self.lag.send_replace(lag);
     }
 
-    /// Nothing new begins; what is at work may finish; what was done is acknowledged and the rest given back.
+    /// Starts nothing new, lets running handlers finish, acknowledges what is done and gives the rest back.
     async fn finish(mut self) {
         self.keys.leave_all();
         let end = Instant::now() + self.work.options.shutdown_timeout;
@@ -283,7 +286,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                     tracing::warn!(
                         group = self.work.group,
                         handlers = self.running.len(),
-                        "handlers did not finish in time: what they did is rolled back and delivered again"
+                        "handlers did not finish in time; their work is rolled back and their events are delivered again"
                     );
                     break;
                 }
@@ -301,13 +304,13 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         };
         if timeout_at(end, last_words).await.is_err() {
             tracing::warn!(
-                "the broker or the database does not answer: what was done there is found out at the next start"
+                "the broker or the database does not answer; the next start finds out what was done"
             );
         }
     }
 }
 
-/// Of a source that ended without a word.
+/// The error for a source that ended without giving one.
 fn gone() -> ConsumeError {
     ConsumeError::Broker {
         what: "the consumer ended".to_owned(),
@@ -320,7 +323,7 @@ pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a word")
+        .unwrap_or("no message")
 }
 
 #[cfg(test)]

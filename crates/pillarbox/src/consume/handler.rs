@@ -1,4 +1,4 @@
-//! What an application writes: a handler, and how it says that something went wrong.
+//! What an application writes: a handler and its errors.
 
 use std::{error::Error, fmt, pin::Pin};
 
@@ -7,12 +7,13 @@ use uuid::Uuid;
 use super::{received::Received, trace::Trace};
 use crate::inbox::Database;
 
-/// Applies events. Called once for each, in order per key, several keys at a time; and again when it failed.
+/// Applies events. Called once for each event, in order per key, several keys in parallel; called again after
+/// a failure.
 ///
-/// Everything that is written through `tx` is committed together with the memory that the event was processed. What happens
-/// elsewhere (a mail, a call of another service) can happen again: the process may die before the commit.
+/// Everything that is written through `tx` is committed together with the event's inbox entry. Effects
+/// elsewhere (a mail, a call to another service) can happen twice: the process may die before the commit.
 pub trait Handler<D: Database>: Send + Sync + 'static {
-    /// Applies one event through `tx`, and neither commits nor rolls back.
+    /// Applies one event through `tx`. It must neither commit nor roll back.
     fn handle(
         &self,
         event: &Received,
@@ -21,7 +22,7 @@ pub trait Handler<D: Database>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
-/// What a handler that is a closure returns: `Box::pin(async move { … })`.
+/// What a closure handler returns: `Box::pin(async move { … })`.
 pub type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
 
 /// A closure as a handler: see [`Consumer::start_fn`](super::Consumer::start_fn).
@@ -42,7 +43,7 @@ where
     }
 }
 
-/// Where an event comes from, and which try this is.
+/// Where an event comes from, and which attempt this is.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Context {
@@ -50,28 +51,29 @@ pub struct Context {
     pub group: String,
     /// The event's id.
     pub event_id: Uuid,
-    /// The topic or subject that it was received from.
+    /// The topic or subject from which it was received.
     pub topic: String,
     /// The unit of order.
     pub key: String,
-    /// 1 at the first try.
+    /// 1 at the first attempt.
     pub attempt: u32,
-    /// Kafka's.
+    /// The Kafka partition.
     pub partition: Option<i32>,
     /// The offset in the partition, or the sequence in the stream.
     pub position: u64,
-    /// The trace and the correlation id that the event came with.
+    /// The event's trace context and correlation id.
     pub trace: Trace,
 }
 
-/// Why an event could not be applied. Any error becomes one that is tried again (`?` does it).
+/// Why an event could not be applied. `?` turns any error into one that is retried.
 pub struct HandlerError {
     pub(super) reject: bool,
     pub(super) cause: Box<dyn Error + Send + Sync>,
 }
 
 impl HandlerError {
-    /// It may succeed later: tried again after a while, as often as the consumer's options say.
+    /// A failure that may succeed later. The event is retried after a delay, as often as the consumer's
+    /// options say.
     pub fn retry(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             reject: false,
@@ -79,7 +81,7 @@ impl HandlerError {
         }
     }
 
-    /// It never will: a dead letter at once.
+    /// A failure that will never succeed. The event becomes a dead letter at once.
     pub fn reject(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             reject: true,
@@ -101,14 +103,14 @@ impl fmt::Debug for HandlerError {
     }
 }
 
-/// An error with its causes, on one line, of a length that a header can carry.
+/// An error with its causes on one line, short enough for a header.
 pub(super) fn told(error: &(dyn Error + 'static)) -> String {
     const CHARACTERS_MAX: usize = 500;
     const CAUSES_MAX: usize = 8;
     let mut text = String::new();
     for error in std::iter::successors(Some(error), |error| (**error).source()).take(CAUSES_MAX) {
         let part = error.to_string();
-        // Some errors tell their cause themselves.
+        // Some errors already contain the text of their cause.
         if !text.contains(&part) {
             let separator = if text.is_empty() { "" } else { ": " };
             text.push_str(separator);

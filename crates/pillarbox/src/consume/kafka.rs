@@ -1,12 +1,13 @@
-//! Kafka: a member of a consumer group, whose offsets are committed as far as everything below them is done.
+//! Kafka: a member of a consumer group. It commits an offset when everything below it is done.
 //!
-//! [`member`] polls in a thread of its own, because a rebalance is told from within a poll and has to be waited for there:
-//! a partition that is taken away stops, what is at work in it finishes, and its offset is committed before another member
-//! gets it. [`floor`] knows how far a partition is done without a gap; when one key fails, others of its partition go on
-//! above it, and only their offsets wait. Partitions are paused while there is no room in memory.
+//! [`member`] polls in its own thread, because librdkafka reports a rebalance from within a poll, and the
+//! poll has to wait for it. When a partition is revoked, nothing new of it starts, running handlers finish,
+//! and its offset is committed before another member gets it. [`floor`] knows how far a partition is done
+//! without a gap. When one key fails, other keys of its partition continue above it, and only their offsets
+//! wait. Partitions are paused while there is no room in memory.
 //!
-//! Members share the partitions. One that does not know yet that it lost a partition can do no harm: see the
-//! [engine](super::engine).
+//! Members share the partitions. A member that does not know yet that it lost a partition does no harm: see
+//! the [engine](super::engine).
 
 mod floor;
 mod letters;
@@ -25,12 +26,12 @@ use tokio::sync::{mpsc, watch};
 use self::{letters::KafkaLetters, member::Member, rebalance::Group};
 use super::{ConsumeError, Options, message::Rooms, source::Source};
 
-/// How long the brokers may take to say which topics there are.
+/// The timeout for listing the topics.
 const METADATA_PATIENCE: Duration = Duration::from_secs(15);
-/// The longest that a rebalance waits for handlers at work.
+/// The longest time that a rebalance waits for running handlers.
 const REVOKE_PATIENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Topics of Kafka to consume.
+/// Kafka topics to consume.
 #[derive(Debug, Clone)]
 pub struct Kafka {
     config: ClientConfig,
@@ -38,9 +39,9 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// `config` says where the brokers are (`bootstrap.servers`) and how to connect to them; what belongs to consuming is set
-    /// here. A new group starts at the beginning unless `auto.offset.reset` says otherwise. With a `group.instance.id` a member
-    /// that is started again soon gets its partitions back at once.
+    /// `config` says where the brokers are (`bootstrap.servers`) and how to connect to them; the consumer's
+    /// own settings are set here. A new group starts at the beginning unless `auto.offset.reset` says
+    /// otherwise. With a `group.instance.id`, a member that restarts soon gets its partitions back at once.
     pub fn new<T: Into<String>>(config: ClientConfig, topics: impl IntoIterator<Item = T>) -> Self {
         Self {
             config,
@@ -98,7 +99,7 @@ impl Kafka {
             ("auto.offset.reset", "earliest"),
             ("partition.assignment.strategy", "cooperative-sticky"),
             ("session.timeout.ms", "10000"),
-            // What the client keeps in memory before anybody asks for it.
+            // What the client prefetches into memory.
             ("queued.max.messages.kbytes", "16384"),
             ("statistics.interval.ms", "5000"),
         ];
@@ -131,9 +132,9 @@ fn exists(consumer: &BaseConsumer<Group>, topic: &str) -> Result<bool, KafkaErro
 
 fn missing(topic: &str, needed: &str) -> String {
     match needed == topic {
-        true => format!("there is no topic {topic}, or nobody lets us see it"),
+        true => format!("there is no topic {topic}, or this user may not see it"),
         false => format!(
-            "there is no topic {needed} for its dead letters, or nobody lets us see it. Create it, or name another with \
+            "there is no topic {needed} for the dead letters, or this user may not see it. Create it, or name another with \
              `dead_letters`"
         ),
     }

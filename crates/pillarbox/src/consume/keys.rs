@@ -1,6 +1,7 @@
-//! Which message may be worked on now, and which waits for its key. No I/O; time comes in as an argument.
+//! Decides which message may be handled now, and which one waits for its key. No I/O; time is an argument.
 //!
-//! A key has at most one message at work: its first. When that fails it waits, and those behind it with it; other keys go on.
+//! A key has at most one running message: its first. When that fails, it waits, and those behind it wait with
+//! it. Other keys continue.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -12,20 +13,20 @@ use tokio::time::Instant;
 /// A key within a lane: the unit of order.
 pub(crate) type Key = (u64, Arc<str>);
 
-/// What is known of the failing head of a key.
+/// What is known about the failing first message of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) attempts: u32,
-    /// Besides, how often the database preferred another transaction, and how often its handler had begun then.
+    /// Conflicts in the database: all of them, and those that came after the handler had begun.
     pub(crate) conflicts: u32,
     pub(crate) conflicts_handled: u32,
     pub(crate) since: Instant,
     pub(crate) error: String,
-    /// It has to go to the dead letters, for this reason.
+    /// It becomes a dead letter, for this reason.
     pub(crate) doom: Option<&'static str>,
 }
 
-/// A message that is to be worked on now.
+/// A message to handle now.
 #[derive(Debug)]
 pub(crate) struct Turn<M> {
     pub(crate) key: Key,
@@ -54,7 +55,7 @@ enum State {
     Ready,
     Running,
     Waiting(Instant),
-    /// Its lane has left; nothing follows the one at work.
+    /// Its lane was revoked; nothing follows the running message.
     Leaving,
 }
 
@@ -85,7 +86,7 @@ impl<M: Clone> Keys<M> {
         }
     }
 
-    /// The next one, which is at work from now on.
+    /// The next message to handle. It counts as running from now on.
     pub(crate) fn take(&mut self) -> Option<Turn<M>> {
         while let Some(key) = self.ready.pop_front() {
             let Some(queue) = self.queues.get_mut(&key) else {
@@ -108,7 +109,7 @@ impl<M: Clone> Keys<M> {
         None
     }
 
-    /// The key's first is through; the next may come.
+    /// The first message of the key is finished; the next may run.
     pub(crate) fn done(&mut self, key: &Key) {
         let Some(state) = self.stopped(key) else { return };
         let Some(queue) = self.queues.get_mut(key) else {
@@ -125,7 +126,7 @@ impl<M: Clone> Keys<M> {
         }
     }
 
-    /// The key's first could not be tried: it is next, as if nothing had been.
+    /// The first message of the key could not be tried: it is ready again, with no failure recorded.
     pub(crate) fn again(&mut self, key: &Key) {
         match self.stopped(key) {
             Some(State::Leaving) => self.forget(key),
@@ -139,7 +140,7 @@ impl<M: Clone> Keys<M> {
         }
     }
 
-    /// The key's first failed, and is due again at `until`.
+    /// The first message of the key failed and is due again at `until`.
     pub(crate) fn failed(&mut self, key: &Key, failure: Failure, until: Instant) {
         match self.stopped(key) {
             Some(State::Leaving) => self.forget(key),
@@ -158,7 +159,7 @@ impl<M: Clone> Keys<M> {
         self.queues.get(key)?.failure.as_ref()
     }
 
-    /// Those that are due become ready.
+    /// Messages that are due become ready.
     pub(crate) fn wake(&mut self, now: Instant) {
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, key)) = self.waiting.pop_first() else {
@@ -175,12 +176,12 @@ impl<M: Clone> Keys<M> {
         self.waiting.first().map(|(due, _)| *due)
     }
 
-    /// Everything of this lane is dropped but what is at work.
+    /// Drops everything of this lane except running messages.
     pub(crate) fn leave(&mut self, lane: u64) {
         self.leave_where(|key| key.0 == lane);
     }
 
-    /// Everything is dropped but what is at work.
+    /// Drops everything except running messages.
     pub(crate) fn leave_all(&mut self) {
         self.leave_where(|_| true);
     }
@@ -206,17 +207,17 @@ impl<M: Clone> Keys<M> {
         }
     }
 
-    /// Whether something of this lane is at work.
+    /// Whether a message of this lane is running.
     pub(crate) fn is_running(&self, lane: u64) -> bool {
         self.running.contains_key(&lane)
     }
 
-    /// In memory, at work or not.
+    /// The number of messages in memory, running or not.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Keys whose first has failed.
+    /// Keys whose first message has failed.
     pub(crate) fn failing(&self) -> usize {
         self.queues
             .values()
@@ -224,7 +225,7 @@ impl<M: Clone> Keys<M> {
             .count()
     }
 
-    /// Of the failing ones, that which has failed for the longest.
+    /// The message that has been failing for the longest time.
     pub(crate) fn oldest_failure(&self) -> Option<(&M, &Failure)> {
         self.queues
             .values()
@@ -232,7 +233,7 @@ impl<M: Clone> Keys<M> {
             .min_by_key(|(_, failure)| failure.since)
     }
 
-    /// The state it was at work in.
+    /// The state of a key while its message runs.
     fn stopped(&mut self, key: &Key) -> Option<State> {
         let state = self.queues.get(key)?.state;
         if !matches!(state, State::Running | State::Leaving) {

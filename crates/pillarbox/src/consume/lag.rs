@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// How a consumer stands. See [`Handle::lag`](super::Handle::lag).
+/// The state of a consumer. See [`Handle::lag`](super::Handle::lag).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lag {
-    /// Events at the broker that this consumer has not taken yet, where that is known.
+    /// Events at the broker that this consumer has not read yet, if known.
     pub waiting: Option<u64>,
-    /// Events in memory: at work, or waiting for their turn.
+    /// Events in memory: running, or waiting for their turn.
     pub held: usize,
-    /// Of these, handlers at work.
+    /// Of these, the ones with a running handler.
     pub in_flight: usize,
     /// Keys that wait because their first event failed.
     pub failing: usize,
-    /// Of the failing events, that which has failed for the longest.
+    /// The event that has been failing for the longest time.
     pub oldest_failing: Option<Failing>,
-    /// The database does not answer: nothing goes on, and nothing is blamed for it.
+    /// The database does not answer: nothing continues, and no event is charged.
     pub database_away: bool,
 }
 
-/// An event that fails, and holds back its key.
+/// An event that fails and holds back its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failing {
-    /// Its id; a message that is no event has none.
+    /// Its id. `None` for a message that is not an event.
     pub event_id: Option<Uuid>,
     /// The key that waits for it.
     pub key: String,
@@ -39,13 +39,13 @@ pub struct Failing {
 }
 
 impl Lag {
-    /// Everything that is not through yet, as far as it is known.
+    /// Everything that is not processed yet, as far as it is known.
     pub fn total(&self) -> u64 {
         self.waiting.unwrap_or(0) + self.held as u64
     }
 }
 
-/// Whether the lag changed so much that a log should say it: it doubled, or halved, and is or was large.
+/// Whether the lag changed enough for a log line: it doubled or halved, and is or was large.
 pub(super) fn is_news(told: u64, now: u64) -> bool {
     const LARGE: u64 = 1_000;
     let (less, more) = (told.min(now), told.max(now));

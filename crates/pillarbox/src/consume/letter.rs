@@ -1,4 +1,4 @@
-//! A dead letter: the message as it was, and why it could not be processed.
+//! A dead letter: the original message, and why it could not be processed.
 
 use bytes::Bytes;
 
@@ -9,17 +9,17 @@ use crate::wire;
 pub(crate) const REJECTED: &str = "permanent_failure";
 pub(crate) const EXHAUSTED: &str = "max_retries_exceeded";
 pub(crate) const NO_EVENT: &str = "poison_message";
-/// It took the process with it.
+/// It killed the process.
 pub(crate) const DIED: &str = "process_died";
 
-/// Where letters go.
+/// The topics of dead letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadLetters {
     /// Beside the topic: `<topic>.dead`.
     #[default]
     Beside,
-    /// All to this topic.
+    /// All dead letters go to this topic.
     To(String),
 }
 
@@ -32,7 +32,7 @@ impl DeadLetters {
     }
 }
 
-/// A message on its way to the dead letters.
+/// A dead letter that is about to be published.
 #[derive(Debug, Clone)]
 pub(crate) struct Letter {
     pub(crate) topic: String,
@@ -55,9 +55,10 @@ pub(crate) struct Cause<'a> {
 }
 
 impl Letter {
-    /// `event_id`: of what is an event.
+    /// `event_id`: the event's id, if the message is an event.
     pub(crate) fn new(message: &Message, topic: String, event_id: Option<&str>, cause: Cause<'_>) -> Self {
-        // The server obeys those of NATS, and a letter that died before has old news.
+        // Drop `Nats-` headers, which the server would act on, and those of an earlier dead letter, which are
+        // outdated.
         let mut headers: Vec<(String, Bytes)> = message
             .headers
             .iter()
@@ -67,7 +68,7 @@ impl Letter {
             .cloned()
             .collect();
         let mut add = |name: &str, text: String| headers.push((name.to_owned(), Bytes::from(text)));
-        // Where the broker's own header was the only one that told it.
+        // The id may have been only in the broker's own header.
         if message.header(wire::ID).is_none()
             && let Some(id) = event_id
         {
@@ -92,7 +93,7 @@ impl Letter {
     }
 }
 
-/// Whether this is a letter of this group's own: its topic may lie within what the group consumes.
+/// Whether this is a dead letter of the group itself: the group may also consume its dead letter topic.
 pub(crate) fn is_own(message: &Message, group: &str) -> bool {
     message.header(wire::DEAD_GROUP) == Some(group)
 }

@@ -1,11 +1,12 @@
-//! A message as a broker delivers it, and the room that it takes in memory until it is done with.
+//! A message as a broker delivers it, and the room it takes in memory until it is done.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// In a lane messages come in order. A lane is a stream of JetStream, or a partition of Kafka for as long as it is assigned.
+/// The messages of a lane arrive in order. A lane is a JetStream stream, or a Kafka partition while it is
+/// assigned.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) lane: u64,
@@ -13,16 +14,16 @@ pub(crate) struct Message {
     pub(crate) position: u64,
     pub(crate) topic: String,
     pub(crate) partition: Option<i32>,
-    /// The broker's own key, where it has one.
+    /// The broker's own key, if there is one.
     pub(crate) key: Option<Bytes>,
     pub(crate) headers: Vec<(String, Bytes)>,
     pub(crate) body: Bytes,
-    /// Given back when the message is dropped.
+    /// The reservation ends when the message is dropped.
     pub(crate) room: Option<Room>,
 }
 
 impl Message {
-    /// A header's text; names don't differ by their case.
+    /// The text of a header; names are case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let (_, text) = self
             .headers
@@ -31,7 +32,7 @@ impl Message {
         std::str::from_utf8(text).ok()
     }
 
-    /// What it takes in memory, about.
+    /// Its approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let headers: usize = self
             .headers
@@ -42,7 +43,7 @@ impl Message {
     }
 }
 
-/// How many messages, and how large, may be held in memory.
+/// The upper bounds for messages in memory: their number and their size.
 #[derive(Debug, Clone)]
 pub(crate) struct Rooms {
     events: Arc<Semaphore>,
@@ -69,7 +70,7 @@ impl Rooms {
         }
     }
 
-    /// Waits until there is room. One that is larger than all the room there is waits for all of it.
+    /// Waits until there is room. A message that is larger than the whole room waits for all of it.
     #[cfg_attr(not(feature = "nats"), allow(dead_code))]
     pub(crate) async fn take(&self, bytes: usize) -> Option<Room> {
         let event = self.events.clone().acquire_owned().await.ok()?;
@@ -93,7 +94,7 @@ impl Rooms {
         })
     }
 
-    /// How many more messages may come.
+    /// How many more messages fit.
     #[cfg_attr(not(feature = "nats"), allow(dead_code))]
     pub(crate) fn free(&self) -> usize {
         self.events.available_permits()

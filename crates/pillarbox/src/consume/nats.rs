@@ -1,19 +1,22 @@
 //! JetStream: a durable pull consumer, read in the stream's order.
 //!
-//! A durable consumer alone does not keep order: after a crash what was delivered and not acknowledged comes again when the
-//! ack wait is over, and what follows comes at once; the same when a delivery is lost on the wire, or went to another
-//! instance. So the stream is read twice. [`reader`] reads it in order, with a consumer that lives as long as the
-//! connection, from the durable consumer's ack floor, below which everything was done. [`acks`] takes the durable consumer's
-//! deliveries (headers only), and uses them for nothing but acknowledging what is committed: a copy of what is done is
-//! acknowledged, one of what is at work or not read yet is kept until it is. What comes again after a crash, late or twice, then
-//! only delays an acknowledgement.
+//! A durable consumer alone does not keep order. After a crash, what was delivered and not acknowledged comes
+//! again when the ack wait is over, but what follows comes at once. The same happens when a delivery is lost
+//! on the wire, or went to another instance. So the stream is read twice. [`reader`] reads it in order, with
+//! a consumer that lives as long as the connection. It starts at the durable consumer's ack floor, below
+//! which everything is done. [`acks`] receives the durable consumer's deliveries (headers only) and uses them
+//! only to acknowledge what is committed. If the message is done, its delivery is acknowledged; otherwise the
+//! delivery is kept until it is done. So a delivery that comes again after a crash, late or twice, only
+//! delays an acknowledgement.
 //!
-//! A message that the client can't read is asked for alone: see [`by_hand`].
+//! A message that the client can't read is fetched separately: see [`by_hand`].
 //!
-//! A stream that is deleted and made anew under a running consumer is read from its beginning: see [`renewal`].
+//! A stream that is deleted and recreated under a running consumer is read from its beginning: see
+//! [`renewal`].
 //!
-//! Several instances of one group are there for each other, not for speed: each reads all of the stream, and the inbox lets
-//! one of them apply an event. To share the work, give each its own part of the subjects and a group of its own.
+//! Several instances of one group give redundancy, not speed: each reads the whole stream, and the inbox lets
+//! one of them apply an event. To share the work, give each instance its own part of the subjects and its own
+//! group.
 
 mod acks;
 mod by_hand;
@@ -35,13 +38,13 @@ pub(super) use self::renewal::Beginning;
 use self::{acks::Acks, letters::NatsLetters, patterns::beside, reader::Reader};
 use super::{ConsumeError, DeadLetters, Options, message::Rooms, source::Source};
 
-/// The one lane of a stream.
+/// The only lane of a stream.
 const LANE: u64 = 0;
-/// Deliveries that may be waiting for their acknowledgement. What a killed instance had of them has to come again before the ack
-/// floor can move, so they are no more than keep the acknowledgements going.
+/// Deliveries that may wait for their acknowledgement. After an instance is killed, all of its deliveries
+/// have to come again before the ack floor can move. So this is only as large as the acknowledgements need.
 const ACK_PENDING_MAX: i64 = 2_000;
 
-/// A stream of JetStream to consume.
+/// A JetStream stream to consume.
 #[derive(Debug, Clone)]
 pub struct JetStream {
     context: jetstream::Context,
@@ -52,7 +55,7 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    /// All of a stream, from its beginning. The group's name is that of the durable consumer.
+    /// The whole stream, from its beginning. The durable consumer is named after the group.
     pub fn new(context: jetstream::Context, stream: impl Into<String>) -> Self {
         Self {
             context,
@@ -63,19 +66,20 @@ impl JetStream {
         }
     }
 
-    /// Only this subject, with `*` and `>` as in NATS. Several may be given (NATS 2.10 and later).
+    /// Only this subject, with `*` and `>` as in NATS. Several can be given (NATS 2.10 and later).
     pub fn subject(mut self, subject: impl Into<String>) -> Self {
         self.subjects.push(subject.into());
         self
     }
 
-    /// How long JetStream waits before it delivers what was not acknowledged again: 30 s. A handler may take longer.
+    /// The time after which JetStream delivers an unacknowledged message again: 30 s. A handler may take
+    /// longer.
     pub fn ack_wait(mut self, wait: Duration) -> Self {
         self.ack_wait = wait;
         self
     }
 
-    /// Where a new group starts. One that exists goes on where it was.
+    /// Where a new group starts. An existing group continues where it was.
     pub fn from(mut self, from: DeliverPolicy) -> Self {
         self.from = from;
         self
@@ -153,7 +157,8 @@ impl JetStream {
         config
     }
 
-    /// Whatever subject is consumed, a stream has to take its letters: better known now than at the first death.
+    /// A stream has to accept the dead letters of every consumed subject. It is better to find out now than
+    /// at the first dead letter.
     async fn check_dead_letters(&self, options: &Options, stream: &[String]) -> Result<(), ConsumeError> {
         let topics = match &options.dead_letters {
             DeadLetters::To(topic) => vec![topic.clone()],
@@ -163,7 +168,7 @@ impl JetStream {
             if let Err(error) = self.context.stream_by_subject(&topic).await {
                 return Err(ConsumeError::Broker {
                     what: format!(
-                        "no stream takes the dead letters' subject {topic} (add the subject to a stream, or name another \
+                        "no stream accepts the dead letter subject {topic} (add the subject to a stream, or name another \
                          with `dead_letters`)"
                     ),
                     source: error.into(),
@@ -181,7 +186,7 @@ impl JetStream {
     }
 }
 
-/// One subject is said in the way that older servers understand.
+/// Uses the older field for a single subject, so that older servers understand it.
 fn filter(config: &mut pull::Config, subjects: &[String]) {
     match subjects {
         [] => {}
@@ -190,7 +195,7 @@ fn filter(config: &mut pull::Config, subjects: &[String]) {
     }
 }
 
-/// The reader's consumer: as long as somebody reads, in order, without acknowledgements.
+/// The reader's consumer: it exists while somebody reads, delivers in order and needs no acknowledgements.
 async fn ordered(
     stream: &Stream,
     subjects: &[String],

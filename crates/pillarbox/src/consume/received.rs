@@ -1,6 +1,6 @@
-//! An event as it was received, whatever its envelope: see the relay's `envelope` for what each looks like.
+//! A received event, in any envelope. The relay's `envelope` describes each one.
 //!
-//! What is missing is tolerated, except the id: without one nobody can tell a copy from another event.
+//! Missing fields are tolerated, except the id: without it, a copy can't be told from another event.
 
 use std::{collections::BTreeMap, ops::Deref, str::FromStr};
 
@@ -11,18 +11,21 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::{handler::HandlerError, message::Message};
-use crate::{event::Event, wire};
+use crate::{
+    event::Event,
+    wire::{self, cloudevents as attribute},
+};
 
-/// Names and ids are at most this long: they stand in indexes.
+/// The maximum length of names and ids: they are in indexes.
 const NAME_BYTES_MAX: usize = 1_000;
 
-/// An event that was received. It is an [`Event`], and knows when that was written.
+/// A received event. It is an [`Event`] with the time when it was written.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Received {
     /// What the producer wrote.
     pub event: Event,
-    /// When it was written, if its envelope tells.
+    /// When it was written, if the envelope contains it.
     pub created_at: Option<Timestamp>,
 }
 
@@ -35,20 +38,20 @@ impl Deref for Received {
 }
 
 impl Received {
-    /// The payload as a `T`. One that isn't never will be: the error rejects the event.
+    /// The payload as a `T`. If it does not match, the error rejects the event: a retry would not help.
     pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T, HandlerError> {
         serde_json::from_slice(&self.event.payload)
             .map_err(|error| HandlerError::reject(format!("the payload is not what was expected: {error}")))
     }
 
-    /// Reads a message, or says why it is no event.
+    /// Reads a message, or says why it is not an event.
     pub(super) fn read(message: &Message) -> Result<Self, String> {
         let received = match Envelope::of(message) {
             Envelope::Raw => raw(message),
             Envelope::CloudEvent(prefix) => cloud_event(message, &|name| {
                 let text = message.header(&format!("{prefix}{name}"))?;
-                // The binding for NATS escapes, that for Kafka does not.
-                Some(if prefix == "ce-" {
+                // The NATS binding escapes values, the Kafka binding does not.
+                Some(if prefix == attribute::NATS_PREFIX {
                     unescaped(text)
                 } else {
                     text.to_owned()
@@ -63,7 +66,7 @@ impl Received {
         Ok(received)
     }
 
-    /// What a database would refuse to store can't be remembered.
+    /// Refuses names that a database would not store: the inbox could not remember them.
     fn check(&self) -> Result<(), String> {
         let event = &self.event;
         let names = [
@@ -87,7 +90,7 @@ impl Received {
 #[derive(Debug, PartialEq, Eq)]
 enum Envelope {
     Raw,
-    /// Binary; its attributes are headers with this prefix.
+    /// CloudEvents in binary mode; the attributes are headers with this prefix.
     CloudEvent(&'static str),
     StructuredCloudEvent,
     Whole,
@@ -98,16 +101,17 @@ enum Envelope {
 impl Envelope {
     fn of(message: &Message) -> Self {
         let has = |name: &str| message.header(name).is_some();
-        let content = message.header("content-type").unwrap_or_default();
+        let content = message.header(wire::CONTENT_TYPE).unwrap_or_default();
         if has(wire::EVENT_TYPE) {
             Self::Raw
         } else if content.starts_with("application/cloudevents") {
             Self::StructuredCloudEvent
-        } else if has("ce_id") {
-            Self::CloudEvent("ce_")
-        } else if has("ce-id") {
-            Self::CloudEvent("ce-")
-        } else if has("id") && has("eventType") {
+        } else if let Some(prefix) = [attribute::KAFKA_PREFIX, attribute::NATS_PREFIX]
+            .into_iter()
+            .find(|prefix| has(&format!("{prefix}{}", attribute::ID)))
+        {
+            Self::CloudEvent(prefix)
+        } else if has(wire::debezium::ID) && has(wire::debezium::EVENT_TYPE) {
             Self::Debezium
         } else if serde_json::from_slice::<Identified>(&message.body).is_ok() {
             Self::Whole
@@ -119,7 +123,7 @@ impl Envelope {
     }
 }
 
-/// What tells one JSON object with everything from a payload.
+/// Tells one JSON object with all fields from a payload.
 #[derive(Deserialize)]
 struct Identified {
     #[serde(rename = "id")]
@@ -130,7 +134,7 @@ struct Identified {
     _payload: Box<RawValue>,
 }
 
-/// A body that is not there is a payload that says nothing.
+/// A missing body counts as the payload `null`.
 fn body(message: &Message) -> Bytes {
     match message.body.is_empty() {
         true => Bytes::from_static(b"null"),
@@ -140,15 +144,15 @@ fn body(message: &Message) -> Bytes {
 
 fn uuid(text: Option<&str>) -> Result<Uuid, String> {
     let text = text.ok_or("it carries no event id")?;
-    Uuid::from_str(text).map_err(|_| "its event id is no UUID".to_owned())
+    Uuid::from_str(text).map_err(|_| "its event id is not a UUID".to_owned())
 }
 
 fn number<T: FromStr>(what: &str, text: Option<&str>) -> Result<Option<T>, String> {
-    text.map(|text| text.parse().map_err(|_| format!("its {what} is no number")))
+    text.map(|text| text.parse().map_err(|_| format!("its {what} is not a number")))
         .transpose()
 }
 
-/// Those that belong to no envelope: the producer's own.
+/// The headers that belong to no envelope: the producer's own.
 fn own_headers(message: &Message, ours: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
     message
         .headers
@@ -176,7 +180,7 @@ fn event(
         .id(id)
         .event_type(event_type)
         .aggregate(aggregate_type, aggregate_id);
-    // Where the aggregate's id is the key, nobody said that it is another.
+    // If the key is the aggregate's id, no partition key was set.
     event.partition_key = key.filter(|key| *key != event.aggregate_id);
     event
 }
@@ -202,42 +206,42 @@ fn raw(message: &Message) -> Result<Received, String> {
     })
 }
 
-fn cloud_event(message: &Message, attribute: &dyn Fn(&str) -> Option<String>) -> Result<Received, String> {
-    let id = uuid(attribute("id").as_deref())?;
+fn cloud_event(message: &Message, get: &dyn Fn(&str) -> Option<String>) -> Result<Received, String> {
+    let id = uuid(get(attribute::ID).as_deref())?;
     let aggregate = (
-        attribute("aggregatetype").unwrap_or_default(),
-        attribute("subject").unwrap_or_default(),
+        get(attribute::AGGREGATE_TYPE).unwrap_or_default(),
+        get(attribute::SUBJECT).unwrap_or_default(),
     );
-    let event_type = attribute("type").unwrap_or_default();
-    let mut event = event(message, id, event_type, aggregate, attribute("partitionkey"));
+    let event_type = get(attribute::TYPE).unwrap_or_default();
+    let mut event = event(message, id, event_type, aggregate, get(attribute::PARTITION_KEY));
     event.payload = body(message);
-    event.aggregate_version = number("aggregate version", attribute("aggregateversion").as_deref())?;
-    event.schema_version = number("schema version", attribute("schemaversion").as_deref())?.unwrap_or(1);
-    event.project_id = attribute("projectid");
-    event.user_id = attribute("userid");
+    event.aggregate_version = number("aggregate version", get(attribute::AGGREGATE_VERSION).as_deref())?;
+    event.schema_version = number("schema version", get(attribute::SCHEMA_VERSION).as_deref())?.unwrap_or(1);
+    event.project_id = get(attribute::PROJECT_ID);
+    event.user_id = get(attribute::USER_ID);
     event.headers = own_headers(message, |name| {
-        wire::starts_with(name, "ce_")
-            || wire::starts_with(name, "ce-")
-            || name.eq_ignore_ascii_case("content-type")
+        wire::starts_with(name, attribute::KAFKA_PREFIX)
+            || wire::starts_with(name, attribute::NATS_PREFIX)
+            || name.eq_ignore_ascii_case(wire::CONTENT_TYPE)
     });
     for (name, from) in [
-        (wire::TRACEPARENT, "traceparent"),
-        (wire::TRACESTATE, "tracestate"),
-        (wire::CORRELATION_ID, "correlationid"),
+        (wire::TRACEPARENT, attribute::TRACEPARENT),
+        (wire::TRACESTATE, attribute::TRACESTATE),
+        (wire::CORRELATION_ID, attribute::CORRELATION_ID),
     ] {
-        if let Some(text) = attribute(from) {
+        if let Some(text) = get(from) {
             event.headers.entry(name.to_owned()).or_insert(text);
         }
     }
     Ok(Received {
         event,
-        created_at: attribute("time").and_then(|at| at.parse().ok()),
+        created_at: get(attribute::TIME).and_then(|at| at.parse().ok()),
     })
 }
 
 fn structured(message: &Message) -> Result<Received, String> {
     let attributes: BTreeMap<String, Box<RawValue>> =
-        serde_json::from_slice(&message.body).map_err(|error| format!("it is no CloudEvent: {error}"))?;
+        serde_json::from_slice(&message.body).map_err(|error| format!("it is not a CloudEvent: {error}"))?;
     let text = |name: &str| serde_json::from_str::<String>(attributes.get(name)?.get()).ok();
     let mut received = cloud_event(message, &text)?;
     let data = attributes.get("data").map_or("null", |data| data.get());
@@ -245,9 +249,9 @@ fn structured(message: &Message) -> Result<Received, String> {
     Ok(received)
 }
 
-/// The object has the names of [`Event`], and some that the relay adds.
+/// The object uses the names of [`Event`], and some that the relay adds.
 fn whole(message: &Message) -> Result<Received, String> {
-    let problem = |error: serde_json::Error| format!("it is no event: {error}");
+    let problem = |error: serde_json::Error| format!("it is not an event: {error}");
     let mut fields: BTreeMap<String, Box<RawValue>> =
         serde_json::from_slice(&message.body).map_err(problem)?;
     fields.remove("position");
@@ -260,12 +264,15 @@ fn whole(message: &Message) -> Result<Received, String> {
 }
 
 fn debezium(message: &Message) -> Result<Received, String> {
-    let id = uuid(message.header("id"))?;
-    let event_type = message.header("eventType").unwrap_or_default().to_owned();
+    let id = uuid(message.header(wire::debezium::ID))?;
+    let event_type = message
+        .header(wire::debezium::EVENT_TYPE)
+        .unwrap_or_default()
+        .to_owned();
     let mut event = event(message, id, event_type, Default::default(), None);
     event.payload = body(message);
     event.headers = own_headers(message, |name| {
-        name.eq_ignore_ascii_case("id") || name.eq_ignore_ascii_case("eventType")
+        name.eq_ignore_ascii_case(wire::debezium::ID) || name.eq_ignore_ascii_case(wire::debezium::EVENT_TYPE)
     });
     Ok(Received {
         event,
@@ -273,7 +280,7 @@ fn debezium(message: &Message) -> Result<Received, String> {
     })
 }
 
-/// `%C3%AB` is `ë`. What is no escape stays as it is.
+/// `%C3%AB` is `ë`. Text that is not an escape is unchanged.
 fn unescaped(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -1,4 +1,4 @@
-//! What the engine and a broker's tasks say to each other.
+//! The messages between the engine and a broker's tasks.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -6,58 +6,60 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{ConsumeError, letter::Letter, message::Message};
 
-/// The engine's end of a broker. What it takes out of `incoming` is bounded by the room that messages hold.
+/// The engine's side of a broker. The room that messages reserve bounds the number in `incoming`.
 pub(crate) struct Source {
     pub(crate) incoming: mpsc::UnboundedReceiver<Incoming>,
     pub(crate) notes: mpsc::UnboundedSender<Note>,
     pub(crate) letters: Arc<dyn Letters>,
-    /// Messages at the broker that were not taken yet.
+    /// Messages at the broker that are not read yet.
     pub(crate) waiting: watch::Receiver<Option<u64>>,
 }
 
 pub(crate) enum Incoming {
-    /// Of each lane in order, from a place below which everything was done.
+    /// The messages of each lane come in order, starting at a position below which everything is done.
     Message(Message),
-    /// The lane belongs to another now. `quiet` is dropped when nothing of it is at work any more.
+    /// The lane is assigned to another member now. `quiet` is dropped when none of its messages is running
+    /// any more.
     #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
     Revoked {
         lane: u64,
         quiet: std::sync::mpsc::Sender<()>,
     },
-    /// Nothing comes any more, and why.
+    /// No more messages come, for this reason.
     #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
     Ended(ConsumeError),
 }
 
-/// To the broker's own task.
+/// A note to the broker's task.
 pub(crate) enum Note {
-    /// It was read and handed on. (The reading half tells the acknowledging one.)
+    /// The message was read and handed on. (The reader tells the acknowledging task.)
     #[cfg_attr(not(feature = "nats"), allow(dead_code))]
     Opened {
         position: u64,
-        /// No delivery of it can be read, so none can be waited for to acknowledge it.
+        /// Its delivery can't be read, so it has to be acknowledged without one.
         by_hand: bool,
     },
-    /// What it caused is committed: it may be acknowledged.
+    /// Its effect is committed: it may be acknowledged.
     Done {
-        /// A stream has one.
+        /// A stream has only one lane.
         #[cfg_attr(not(feature = "kafka"), allow(dead_code))]
         lane: u64,
         position: u64,
     },
-    /// What is behind this place is another stream than before, or comes again: nothing that was read up to now may be
-    /// acknowledged there. `settled` is told when all of that is done.
+    /// What follows this place is another stream than before, or comes again. What was read until now must
+    /// not be acknowledged there. `settled` is sent when all of that is done.
     #[cfg(feature = "nats")]
     Renewed {
         place: super::nats::Beginning,
         settled: oneshot::Sender<()>,
     },
-    /// Nothing more will be done: acknowledge what was, give the rest back, and say when that is through.
+    /// Nothing more will be done: acknowledge what is done, give the rest back, and report when that is
+    /// finished.
     Close { closed: oneshot::Sender<()> },
 }
 
 /// Publishes dead letters.
 pub(crate) trait Letters: Send + Sync {
-    /// `Ok`: it is durable there.
+    /// `Ok`: the broker has stored it durably.
     fn publish(&self, letter: Letter) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
 }

@@ -1,13 +1,14 @@
-//! Which events may have taken a process with them. No I/O.
+//! Which events may have killed a process. No I/O.
 //!
-//! What a process had at work when it died lies among the first events that are not processed: those that it held in memory.
-//! So after a start these are *suspects*: before the handler of one begins, a row says so, and the transaction of its effect
-//! deletes it. A row that is there at the next start is of an event that was at work when the process died, and of these only one is
-//! the culprit. So each of them is tried alone, with no other handler at work: an innocent one passes, and only the culprit's
-//! count goes on rising, until it is a dead letter.
+//! When a process dies, the events it was handling are among the first unprocessed events of its lanes: those
+//! it held in memory. So after a start these are *suspects*. Before the handler of a suspect begins, a row
+//! records it, and the transaction of its effect deletes that row. A row that still exists at the next start
+//! belongs to an event that was being handled when the process died. Only one of these events is the culprit.
+//! So each of them is tried alone, with no other handler running: an innocent one succeeds, and only the
+//! culprit's count keeps rising, until it becomes a dead letter.
 //!
-//! Nothing is written where nobody died: consumers have rows of their own, which they delete when they leave in order, and
-//! without a stranger's row there are no suspects.
+//! Nothing is written if no process died. Each consumer has its own row, which it deletes when it stops
+//! normally. Without a row of another consumer there are no suspects.
 
 use std::collections::HashMap;
 
@@ -18,43 +19,43 @@ use crate::inbox::Begun;
 
 #[derive(Debug)]
 pub(super) struct Suspects {
-    /// 0: nobody is suspected.
+    /// 0: nothing is suspected.
     deaths_max: u32,
-    /// As many messages of a lane can have come before one that was at work when the process died.
+    /// At most so many messages of a lane can arrive before one that was being handled when the process died.
     window: u64,
     lanes: HashMap<u64, Lane>,
-    /// How often events have begun that did not end.
+    /// How often each event has begun without ending.
     begun: HashMap<Uuid, u32>,
-    /// A lane has come of whose events nobody knows yet whether they began before.
+    /// There is a new lane, and the rows for its events are not read yet.
     look: bool,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
     arrived: u64,
-    /// Of these, so many were processed before.
+    /// Of these, how many were processed before.
     processed: u64,
-    /// `None`: it was not looked at yet.
+    /// `None`: the rows are not read yet.
     suspicious: Option<bool>,
 }
 
-/// How an event is to be tried.
+/// How to try an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
-    /// As always.
+    /// The normal way.
     No,
-    /// Its beginning is written down.
+    /// Record its beginning first.
     Begins,
-    /// That too, and nothing else is at work.
+    /// Record its beginning, and run nothing else meanwhile.
     Alone,
 }
 
 impl Suspects {
-    /// `held_max`: what a consumer of this group holds in memory at most.
+    /// `held_max`: how many events a consumer of this group holds in memory at most.
     pub(super) fn new(deaths_max: u32, held_max: usize) -> Self {
         Self {
             deaths_max,
-            // Those that were held, and as many that are held now, of which it is not known yet that they are processed.
+            // The events that were held, plus as many that are held now and not yet known to be processed.
             window: 2 * held_max as u64,
             lanes: HashMap::new(),
             begun: HashMap::new(),
@@ -62,7 +63,7 @@ impl Suspects {
         }
     }
 
-    /// A message has come. Says which one of its lane it is.
+    /// A message has arrived. Returns its number within its lane.
     pub(super) fn arrived(&mut self, lane: u64) -> u64 {
         let lane = self.lanes.entry(lane).or_default();
         self.look |= lane.suspicious.is_none() && self.deaths_max > 0;
@@ -74,12 +75,12 @@ impl Suspects {
         self.lanes.remove(&lane);
     }
 
-    /// Whether the rows have to be looked at before anything begins.
+    /// Whether the rows have to be read before anything begins.
     pub(super) fn wants_look(&self) -> bool {
         self.look
     }
 
-    /// The rows, and which of them is this consumer's own.
+    /// Takes the rows; `own` is the id of this consumer's own row.
     pub(super) fn looked(&mut self, rows: &[Begun], own: Uuid) {
         self.look = false;
         let strangers = rows.iter().any(|row| row.times == 0 && row.id != own);
@@ -90,7 +91,7 @@ impl Suspects {
         self.begun = begun.map(|row| (row.id, row.times)).collect();
     }
 
-    /// How the event `id` is to be tried, which came as the `arrival`th of its lane.
+    /// How to try the event `id`, which arrived as number `arrival` of its lane.
     pub(super) fn watch(&self, lane: u64, arrival: u64, id: Option<Uuid>) -> Watch {
         let (Some(id), Some(lane)) = (id, self.lanes.get(&lane)) else {
             return Watch::No;
@@ -105,20 +106,20 @@ impl Suspects {
         }
     }
 
-    /// How often it took the process with it, when that was too often.
+    /// How often the event killed the process, if that was too often.
     pub(super) fn deaths(&self, id: Option<Uuid>) -> Option<u32> {
         let deaths = *self.begun.get(&id?)?;
         (deaths >= self.deaths_max).then_some(deaths)
     }
 
-    /// It is through.
+    /// The event is finished.
     pub(super) fn done(&mut self, id: Option<Uuid>) {
         if let Some(id) = id {
             self.begun.remove(&id);
         }
     }
 
-    /// One of this lane was processed before.
+    /// An event of this lane was processed before.
     pub(super) fn processed(&mut self, lane: u64) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.processed += 1;
@@ -126,10 +127,11 @@ impl Suspects {
     }
 }
 
-/// What a dead letter says.
+/// The reason and the error text for the dead letter.
 pub(super) fn told(deaths: u32) -> (&'static str, String) {
-    let error =
-        format!("the process died {deaths} times while it was at work, the last times with nothing else");
+    let error = format!(
+        "the process died {deaths} times while it handled this event; the last times it handled nothing else"
+    );
     (letter::DIED, error)
 }
 
@@ -169,7 +171,7 @@ mod tests {
             Watch::No,
             "what is no event has no handler"
         );
-        // Another lane, when the other has left.
+        // A new lane, after the first one was revoked.
         suspects.arrived(1);
         assert!(suspects.wants_look());
         suspects.looked(&[row(OWN, 0)], OWN);

@@ -1,4 +1,4 @@
-//! The trace and the correlation id that came with an event. [`Event::follows`] carries them on.
+//! The trace context and the correlation id of an event. [`Event::follows`] passes them on.
 
 use crate::{
     event::Event,
@@ -11,7 +11,7 @@ use crate::{
 pub struct Trace {
     /// The span that caused the event.
     pub traceparent: Option<String>,
-    /// What tracing systems add to it.
+    /// Additional data of tracing systems.
     pub tracestate: Option<String>,
     /// The business process that the event belongs to.
     pub correlation_id: Option<String>,

@@ -1,4 +1,4 @@
-//! What has to be done beside consuming: the inbox is thinned out, and the consumer says that it is there.
+//! Background work of a consumer: deletes old inbox entries, and records that the consumer is alive.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use uuid::Uuid;
 use super::Consumer;
 use crate::inbox::{Database, Inbox, InboxError, Place};
 
-/// How often. A consumer that is silent for some hours is taken for one that will not come back.
+/// The interval. A consumer that has recorded nothing for some hours is considered gone.
 const EVERY: Duration = Duration::from_secs(3_600);
-/// The first time, so that a service that restarts every half hour does it too.
+/// The first run comes early, so that it also happens in a service that restarts every half hour.
 const FIRST: Duration = Duration::from_secs(60);
 
 pub(super) struct Upkeep<D> {
     pub(super) inbox: Inbox,
-    /// This consumer, among all that there ever were of its group.
+    /// The id of this consumer process. No other consumer of the group ever has the same one.
     pub(super) member: Uuid,
     database: D,
     group: String,
@@ -34,7 +34,7 @@ impl<D: Database> Upkeep<D> {
         }
     }
 
-    /// Whoever does not leave in order has died, and what it had at work is suspected.
+    /// A consumer that does not deregister has died, and the events that it was handling are suspects.
     pub(super) async fn enter(&self) -> Result<(), InboxError> {
         match self.deaths_max {
             0 => Ok(()),
@@ -46,7 +46,7 @@ impl<D: Database> Upkeep<D> {
         if self.deaths_max > 0
             && let Err(error) = self.database.leave(self.place(), self.member).await
         {
-            tracing::debug!(%error, "that the consumer left could not be written down");
+            tracing::debug!(%error, "could not record that the consumer left");
         }
     }
 
@@ -61,7 +61,7 @@ impl<D: Database> Upkeep<D> {
             if self.deaths_max > 0
                 && let Err(error) = self.stay().await
             {
-                tracing::warn!(group = self.group, %error, "that the consumer is there could not be written down");
+                tracing::warn!(group = self.group, %error, "could not record that the consumer is alive");
             }
         }
     }
@@ -69,8 +69,8 @@ impl<D: Database> Upkeep<D> {
     async fn forget(&self, age: Duration) {
         match self.inbox.forget(&self.database, &self.group, age).await {
             Ok(0) => {}
-            Ok(forgotten) => tracing::debug!(group = self.group, forgotten, "the inbox was thinned out"),
-            Err(error) => tracing::warn!(group = self.group, %error, "the inbox could not be thinned out"),
+            Ok(forgotten) => tracing::debug!(group = self.group, forgotten, "deleted old inbox entries"),
+            Err(error) => tracing::warn!(group = self.group, %error, "could not delete old inbox entries"),
         }
     }
 

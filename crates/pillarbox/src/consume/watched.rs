@@ -1,4 +1,4 @@
-//! An attempt whose beginning and end are written down, because the process may not live to tell.
+//! An attempt whose beginning and end are recorded in the database, because it may kill the process.
 
 use std::{
     any::Any,
@@ -27,16 +27,16 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
             return outcome;
         }
         let outcome = surviving(self.attempt(job, failure)).await;
-        // The process lives. What is committed took its row with it.
+        // The process is alive. If the effect was committed, its transaction deleted the row.
         if job.begun.load(Ordering::SeqCst) {
             self.ends(job).await;
         }
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// In a transaction of its own and before any other, so that a pool with one connection is enough.
+    /// Runs in its own transaction, before any other, so that a pool with one connection is enough.
     async fn begins(&self, job: &Job, alone: bool) -> Result<(), Outcome> {
-        // One whose end could not be written down has begun already.
+        // If the end of an earlier attempt could not be recorded, its row still exists.
         let Some(id) = job.id().filter(|_| !job.begun.load(Ordering::SeqCst)) else {
             return Ok(());
         };
@@ -56,13 +56,13 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         let Some(id) = job.id() else { return };
         match timeout(DATABASE_PATIENCE, self.database.ends(self.place(), id)).await {
             Ok(Ok(())) => job.begun.store(false, Ordering::SeqCst),
-            Ok(Err(error)) => tracing::debug!(%error, "the end of an attempt could not be written down"),
-            Err(_) => tracing::debug!("the end of an attempt could not be written down in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "could not record the end of an attempt"),
+            Err(_) => tracing::debug!("could not record the end of an attempt in time"),
         }
     }
 }
 
-/// The future's result, or its panic. It is gone when this returns, and its transaction with it.
+/// The future's result, or its panic. The future is dropped when this returns, and its transaction with it.
 async fn surviving<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| {

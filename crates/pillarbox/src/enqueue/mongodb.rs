@@ -1,13 +1,15 @@
-//! MongoDB: into the transaction of the application's session. One command for any number of new events up to 1,000, and one
-//! more, a look, where they may be there already.
+//! MongoDB: writes into the transaction of the application's session. It takes one command for up to 1,000
+//! new events, and one more, a lookup, if the ids may exist already.
 //!
-//! `seq`, the order of events, is written as an empty timestamp: the server puts a fresh tick of its cluster's clock in its
-//! place, document by document in the order given. A transaction has its snapshot before that, so of two transactions
-//! that are one after the other because they change the same document, the later one's events have the higher seqs.
+//! `seq`, the order of events, is written as an empty timestamp. The server replaces it with a new tick of
+//! the cluster clock, document by document in the order given. A transaction takes its snapshot before that.
+//! So if two transactions run one after the other because they change the same document, the later one's
+//! events have the higher seqs.
 
 mod keys;
 mod pressure;
 
+pub use self::pressure::clock::Clock;
 pub(crate) use self::pressure::known::Knowledge;
 
 use std::collections::HashSet;
@@ -28,7 +30,7 @@ use crate::{
     transaction::{Transaction, sealed},
 };
 
-/// Events in one command. More need several, and no more memory than that.
+/// Events per command. More events need several commands; memory stays bounded.
 const COMMAND_EVENTS_MAX: usize = 1_000;
 
 impl Transaction for ClientSession {}
@@ -39,12 +41,12 @@ impl sealed::Write for ClientSession {
             return Err(EnqueueError::NoTransaction);
         }
         let at = Place::of(self, outbox)?;
-        // Each, so that each is spent.
+        // Call this for each event, so that each first use is spent.
         let unused = events
             .iter()
             .filter(|event| event.first_use.take(event.id))
             .count();
-        // All topics are judged before the first event is written, so that a refusal leaves nothing behind.
+        // Check all topics before the first event is written, so that a refusal leaves nothing behind.
         pressure::make_room(&at, events.iter().map(|event| event.topic.as_str())).await?;
         if outbox.keys_are_serialised() {
             keys::touch(&at, self, events).await?;
@@ -57,7 +59,7 @@ impl sealed::Write for ClientSession {
             };
             let mut new = Vec::with_capacity(chunk.len());
             for event in chunk {
-                // Of two with one id the first is written.
+                // Of two events with one id, the first is written.
                 if seen.insert(event.id.to_string()) {
                     new.push(document(event));
                     enqueued.push(Enqueued::New);
@@ -79,13 +81,14 @@ impl sealed::Write for ClientSession {
     }
 }
 
-/// An outbox's collections, as this needs them.
+/// The collections of an outbox.
 #[derive(Clone)]
 struct Place {
     table: String,
     database: Database,
     events: Collection<Document>,
     known: Shared,
+    clock: Clock,
 }
 
 impl Place {
@@ -100,20 +103,22 @@ impl Place {
         Ok(Self {
             table: table.to_owned(),
             known: outbox.knowledge().of(&events.namespace()),
+            clock: outbox.knowledge().clock().clone(),
             events,
             database,
         })
     }
 
-    /// The name of a collection beside the events.
+    /// The name of a collection next to the events.
     fn beside(&self, suffix: &str) -> String {
         format!("{}_{suffix}", self.events.name())
     }
 
-    /// The ids of these events that are there already. Looking comes before writing because a duplicate ends the whole
-    /// transaction, and an upsert gets no tick of the clock. Served by the index on event_id.
+    /// The ids of these events that already exist. The lookup comes before the write because a duplicate ends
+    /// the whole transaction, and an upsert gets no tick of the clock. The index on event_id serves it.
     ///
-    /// A business transaction with a look took 1.3 times that with a plain insert, so events that can't be there do without.
+    /// A business transaction with a lookup took 1.3 times as long as one with a plain insert. So events that
+    /// can't exist yet skip it.
     async fn existing(
         &self,
         session: &mut ClientSession,
@@ -134,7 +139,7 @@ impl Place {
     }
 }
 
-/// An insert's error, in this crate's words.
+/// Converts an insert's error.
 fn explain(error: Error, events: &[Event]) -> EnqueueError {
     const DUPLICATE: i32 = 11_000;
     let ErrorKind::InsertMany(refused) = &*error.kind else {
@@ -142,7 +147,7 @@ fn explain(error: Error, events: &[Event]) -> EnqueueError {
     };
     let taken = refused.write_errors.iter().flatten().find_map(|refused| {
         let versions = refused.code == DUPLICATE && refused.message.contains("unique_versions");
-        // Its place is among the new ones; the message shows the key.
+        // The index of the error counts only the new events; the message contains the key.
         let shown = |event: &&Event| {
             let version = event
                 .aggregate_version
@@ -165,7 +170,8 @@ fn explain(error: Error, events: &[Event]) -> EnqueueError {
     }
 }
 
-/// Where a table named so lies: `shop.outbox_events` is in the database `shop`, `outbox_events` in the default one.
+/// The database and collection of a table name: `shop.outbox_events` is in the database `shop`,
+/// `outbox_events` in the default one.
 pub fn place<'a>(name: &'a str, default: Option<&'a str>) -> Option<(&'a str, &'a str)> {
     match name.split_once('.') {
         Some(place) => Some(place),
@@ -187,7 +193,8 @@ pub fn document(event: &Event) -> Document {
         "retry_count": 0,
         "created_at": DateTime::now(),
         "schema_version": event.schema_version,
-        // Text, and not a document, so that it arrives byte for byte. It was checked to be JSON, and so UTF-8.
+        // Text instead of a document, so that it is delivered byte for byte. It was checked to be JSON, and
+        // so UTF-8.
         "payload": String::from_utf8_lossy(&event.payload).as_ref(),
     };
     let mut set = |name: &str, value: Option<Bson>| {
@@ -219,14 +226,14 @@ pub fn document(event: &Event) -> Document {
     document
 }
 
-/// A date has milliseconds; what is finer stands beside it.
+/// A date has milliseconds; the rest is stored next to it.
 fn milliseconds(at: Time) -> (DateTime, i32) {
     let micros = at.as_microsecond();
     let rest = i32::try_from(micros.rem_euclid(1_000)).unwrap_or(0);
     (DateTime::from_millis(micros.div_euclid(1_000)), rest)
 }
 
-/// The driver tells nobody, but it refuses to start a second one.
+/// The driver does not expose whether a transaction is open, but it refuses to start a second one.
 pub(crate) async fn in_transaction(session: &mut ClientSession) -> Result<bool, Error> {
     match session.start_transaction().await {
         Ok(()) => {

@@ -1,6 +1,7 @@
-//! PostgreSQL: any number of events in one statement, through whichever library holds the transaction.
+//! PostgreSQL: one statement for many events, through any of the libraries.
 //!
-//! The statements and what their answers mean stand here; [`sqlx`], [`tokio_postgres`] and [`diesel`] only carry them.
+//! The statements and the meaning of their answers are here; [`sqlx`], [`tokio_postgres`] and [`diesel`] only
+//! run them.
 
 mod columns;
 #[cfg(feature = "diesel")]
@@ -18,7 +19,7 @@ use self::columns::{Columns, Row};
 use super::{DatabaseError, EnqueueError, Enqueued, Outbox};
 use crate::{event::Event, pressure::Pressure, statement::statements, table::Tables};
 
-/// Events in one statement. More need several, and no more memory than that.
+/// Events per statement. More events need several statements; memory stays bounded.
 const STATEMENT_EVENTS_MAX: usize = 1_000;
 
 statements! {
@@ -35,7 +36,7 @@ pub fn channel(tables: &Tables) -> String {
     format!("pillarbox:{}", tables.name())
 }
 
-/// A library's open transaction.
+/// An open transaction of a library.
 trait Carrier: Send {
     /// Runs `pressure.sql`.
     fn ask(
@@ -52,7 +53,7 @@ trait Carrier: Send {
         topics: &[&str],
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 
-    /// Runs `insert_one.sql`, and says how many events it wrote.
+    /// Runs `insert_one.sql` and returns how many events it wrote.
     fn write_one(
         &mut self,
         sql: &Arc<str>,
@@ -67,7 +68,7 @@ trait Carrier: Send {
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 }
 
-/// A row, the same for all statements: an event that was written, or how a class stands.
+/// A row, the same for all statements: an event that was written, or the pressure on a class.
 struct Answer {
     id: Option<Uuid>,
     class: Option<String>,
@@ -80,7 +81,7 @@ struct Answer {
     refused: Option<bool>,
 }
 
-/// What the database refused, as far as the library tells.
+/// The database's refusal, as far as the library reports it.
 struct Failure {
     code: Option<String>,
     constraint: Option<String>,
@@ -93,7 +94,7 @@ async fn insert(
     outbox: &Outbox,
     events: &[Event],
 ) -> Result<Vec<Enqueued>, EnqueueError> {
-    // All topics are judged before the first event is written, so that a refusal leaves nothing behind.
+    // Check all topics before the first event is written, so that a refusal leaves nothing behind.
     let mut topics: Vec<&str> = events.iter().map(|event| event.topic.as_str()).collect();
     topics.sort_unstable();
     topics.dedup();
@@ -109,7 +110,7 @@ async fn insert(
     write(tx, outbox, events, topics).await
 }
 
-/// And minds the pressure, which must not be done with the locks in hand.
+/// Also checks the backpressure: a delay must not happen while the locks are held.
 async fn lock_keys(
     tx: &mut impl Carrier,
     outbox: &Outbox,
@@ -125,7 +126,7 @@ async fn lock_keys(
     refused(&answers)
 }
 
-/// Whether it was written. If not, [`write`] tells why.
+/// Whether the event was written. If not, [`write`] finds out why.
 async fn write_one(
     tx: &mut impl Carrier,
     outbox: &Outbox,
@@ -158,7 +159,7 @@ async fn write(
         refused(&answers)?;
         let mut new: HashSet<Uuid> = answers.iter().filter_map(|answer| answer.id).collect();
         enqueued.extend(events.iter().map(|event| {
-            // Taken out: of two with one id, the first was written.
+            // Remove it: of two events with one id, the first was written.
             if new.remove(&event.id) {
                 Enqueued::New
             } else {
@@ -210,7 +211,7 @@ impl Answer {
 impl Failure {
     fn explain(self, outbox: &Outbox, events: &[Event]) -> EnqueueError {
         let tables = outbox.tables();
-        // A table, a schema or a function is not there.
+        // A table, a schema or a function does not exist.
         if self
             .code
             .as_deref()
@@ -234,7 +235,7 @@ impl Failure {
         }
     }
 
-    /// The detail shows the version that is taken: `(…)=(order, o-1, 3) already exists`.
+    /// The detail contains the version that is taken: `(…)=(order, o-1, 3) already exists`.
     fn taken<'a>(&self, events: &'a [Event]) -> Option<(&'a Event, i64)> {
         let mut versioned = events
             .iter()

@@ -1,8 +1,8 @@
-//! SQLite: a prepared insert for each event, as a call into the library costs less than building one large statement.
+//! SQLite: a prepared insert per event. A call into the library costs less than building one large statement.
 //!
-//! Begin the transaction with `begin immediate` (`pool.begin_with("begin immediate")`) when it reads before it writes:
-//! SQLite can't let a reader become a writer when another has written meanwhile, and says so at once, whatever the busy
-//! timeout. An event that is refused makes the transaction a writer too.
+//! Begin the transaction with `begin immediate` (`pool.begin_with("begin immediate")`) if it reads before it
+//! writes. Otherwise SQLite refuses the write at once if another transaction has written meanwhile, whatever
+//! the busy timeout. An event that is refused also makes the transaction a writer.
 
 mod pressure;
 
@@ -61,7 +61,7 @@ impl sealed::Write for Transaction<'_, Sqlite> {
     }
 }
 
-/// An insert of this event, as both statements number its columns.
+/// Binds this event's columns; both inserts number them in the same way.
 fn filled<'a>(sql: &Arc<str>, event: &'a Event, now: i64) -> Result<Insert<'a>, EnqueueError> {
     let encode = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Encode(error);
     let headers = serde_json::to_string(&event.headers).map_err(|e| encode(e.into()))?;
@@ -105,7 +105,7 @@ async fn execute(
     })
 }
 
-/// An error of the database's library, in this crate's words.
+/// Converts an error of the database's library.
 fn explain(outbox: &Outbox, event: Option<&Event>, error: sqlx::Error) -> EnqueueError {
     let Some(refusal) = error.as_database_error() else {
         return error.into();
@@ -116,7 +116,7 @@ fn explain(outbox: &Outbox, event: Option<&Event>, error: sqlx::Error) -> Enqueu
             source: Some(error.into()),
         };
     }
-    // The unique index on versions is named by its columns.
+    // SQLite names the unique index on versions by its columns.
     let versions = refusal.is_unique_violation() && refusal.message().contains(".aggregate_version");
     match event.and_then(|event| Some((event, event.aggregate_version?))) {
         Some((event, version)) if versions => EnqueueError::VersionTaken {

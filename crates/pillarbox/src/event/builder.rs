@@ -1,4 +1,5 @@
-//! An event under construction. Each stage asks for one thing that every event has, so an incomplete event does not compile.
+//! An event under construction. Each stage asks for one thing that every event needs, so an incomplete event
+//! does not compile.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::{Event, FirstUse, RetryOverrides, first_version};
 
 /// An event that has a topic: see [`Event::to`].
 #[derive(Debug, Clone)]
-#[must_use = "it is no event before `event_type` and `aggregate` are called"]
+#[must_use = "it is not an event until `event_type` and `aggregate` are called"]
 pub struct ToTopic {
     topic: String,
     id: Option<Uuid>,
@@ -17,14 +18,14 @@ pub struct ToTopic {
 
 /// An event that has a topic and a type: see [`Event::to`].
 #[derive(Debug, Clone)]
-#[must_use = "it is no event before `aggregate` is called"]
+#[must_use = "it is not an event until `aggregate` is called"]
 pub struct Typed {
     to: ToTopic,
     event_type: String,
 }
 
 impl Event {
-    /// Begins an event that goes to this topic. It gets a new id and the payload `null`:
+    /// Begins an event for this topic. It gets a new id and the payload `null`:
     ///
     /// ```
     /// # use pillarbox::Event;
@@ -40,13 +41,13 @@ impl Event {
 }
 
 impl ToTopic {
-    /// The event has this id already. Same as [`Event::id`], but no new id is made first.
+    /// Uses an existing id. The same as [`Event::id`], but no new id is made first.
     pub fn id(mut self, id: Uuid) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// What happened: `OrderPlaced`.
+    /// The type of the event: `OrderPlaced`.
     pub fn event_type(self, event_type: impl Into<String>) -> Typed {
         Typed {
             to: self,
@@ -56,7 +57,7 @@ impl ToTopic {
 }
 
 impl Typed {
-    /// What it happened to: the type and the id of the aggregate, as in `("order", "o-1")`.
+    /// The type and the id of the aggregate, as in `("order", "o-1")`.
     pub fn aggregate(self, aggregate_type: impl Into<String>, aggregate_id: impl Into<String>) -> Event {
         let (id, first_use) = match self.to.id {
             Some(id) => (id, FirstUse::default()),

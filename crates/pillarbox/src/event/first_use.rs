@@ -10,17 +10,19 @@ use std::{
 
 use uuid::Uuid;
 
-/// An id that `Event::to` made is in no outbox before its event is first written, so nobody has to look for it there.
+/// An id that `Event::to` made can't be in an outbox before its event is first written, so no lookup is
+/// needed.
 ///
-/// All copies of an event share what is known of its id. One of them may skip the look if
+/// All copies of an event share what is known about its id. A copy may skip the lookup if
 /// - the event still has the id that was made with it,
-/// - no other copy exists: one that is written at the same time could be committed first, and
-/// - none was written before: that is in `used`, which outlives the copy that was written.
+/// - no other copy exists (it could be written at the same time and committed first), and
+/// - no copy was written before: `used` records that, and it outlives the copy that was written.
 ///
-/// Any of several copies may be written first, or all of them at once, so while there are several, each is looked for.
-/// Copying changes nothing: once the others are gone unwritten, the last one skips the look again.
+/// While there are several copies, any of them may be written first, or all at once, so each one needs the
+/// lookup. Copying alone changes nothing: once the other copies are dropped unwritten, the last one skips the
+/// lookup again.
 ///
-/// An event that was read, or whose id was given, shares nothing and is always looked for.
+/// An event that was deserialised, or whose id was given, shares nothing and always needs the lookup.
 #[derive(Clone, Default)]
 pub(crate) struct FirstUse(Option<Arc<Made>>);
 
@@ -30,25 +32,25 @@ struct Made {
 }
 
 impl FirstUse {
-    /// Of an id that was made just now.
+    /// For an id that was made just now.
     pub(super) fn of(id: Uuid) -> Self {
         let used = AtomicBool::new(false);
         Self(Some(Arc::new(Made { id, used })))
     }
 
-    /// Whether this is surely the first use of `id`. Says so once.
+    /// Whether this is certainly the first use of `id`. Returns true at most once.
     #[cfg_attr(not(any(feature = "mongodb", feature = "trace")), allow(dead_code))]
     pub(crate) fn take(&self, id: Uuid) -> bool {
         let Some(made) = &self.0 else { return false };
-        // In this order: a copy that is gone by now has set `used` before it went. The fence pairs with the release in
-        // the drop of its `Arc`.
+        // The order matters: a copy that is gone by now set `used` before it was dropped. The fence pairs
+        // with the release in the drop of its `Arc`.
         let only_copy = Arc::strong_count(made) == 1;
         fence(Ordering::Acquire);
         let used = made.used.swap(true, Ordering::Relaxed);
         only_copy && !used && made.id == id
     }
 
-    /// For a copy that is written in the place of this one.
+    /// For a copy that replaces this one.
     #[cfg(feature = "trace")]
     pub(crate) fn hand_over(&self, id: Uuid) -> Self {
         match self.take(id) {
@@ -69,7 +71,7 @@ impl fmt::Debug for FirstUse {
     }
 }
 
-/// It is no part of what an event says.
+/// Always equal: it is not part of an event's content.
 impl PartialEq for FirstUse {
     fn eq(&self, _: &Self) -> bool {
         true

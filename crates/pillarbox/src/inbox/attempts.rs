@@ -1,7 +1,9 @@
-//! What has begun and not ended, across the deaths of processes: see [`consume`](crate::consume) for who asks.
+//! Attempts that have begun and not ended, kept across the deaths of processes. [`consume`](crate::consume)
+//! uses them.
 //!
-//! A small table beside the inbox, `<inbox>_attempts`. A row is an event that a handler has begun and not ended, with how
-//! often; or, with none, a consumer that is at work and has not left in order.
+//! They are in a small table next to the inbox, `<inbox>_attempts`. A row is an event that a handler has
+//! begun and not ended, with the number of times. A row with the number 0 is a consumer that is running and
+//! has not deregistered.
 
 use std::time::Duration;
 
@@ -9,17 +11,17 @@ use uuid::Uuid;
 
 use super::{Inbox, InboxError};
 
-/// More rows than these nobody leaves behind; whoever looks need not hold more.
+/// The maximum number of rows to read. No crash leaves more behind.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub(super) const ROWS_MAX: i64 = 10_000;
-/// A consumer says now and then that it is there. One that has not for so long is forgotten.
+/// A consumer regularly records that it is alive. One that has not done so for this time is deleted.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub(super) const MEMBER_AGE_MAX: Duration = Duration::from_secs(3 * 3_600);
-/// An event that has not come again for so long will not.
+/// An event that has not come again for this time will not come again.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub(super) const EVENT_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// A row: how often an event has begun without ending, or 0 and a consumer.
+/// A row: how often an event has begun without ending. 0 marks a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Begun {
@@ -27,7 +29,7 @@ pub struct Begun {
     pub times: u32,
 }
 
-/// Whose attempts, and where they are written down.
+/// The group, and the inbox of its attempts.
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct Place<'a> {
@@ -35,30 +37,31 @@ pub struct Place<'a> {
     pub group: &'a str,
 }
 
-/// What a database can say of attempts that did not end. Each call is a short transaction of its own.
+/// What a database records about attempts that did not end. Each call is a short transaction.
 #[doc(hidden)]
 pub trait Attempts {
-    /// Notes that a consumer is at work, again if it did before.
+    /// Records that a consumer is running. It may be called again.
     fn enter(&self, at: Place<'_>, member: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
-    /// Drops what nobody will ask for any more.
+    /// Deletes rows that are no longer needed.
     fn tidy(&self, at: Place<'_>) -> impl Future<Output = Result<(), InboxError>> + Send;
-    /// The consumer has left in order.
+    /// The consumer has stopped normally.
     fn leave(&self, at: Place<'_>, member: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
-    /// All rows of the group but those of events that were processed after all, which go.
+    /// Returns all rows of the group. Rows of events that were processed meanwhile are deleted instead.
     fn begun(&self, at: Place<'_>) -> impl Future<Output = Result<Vec<Begun>, InboxError>> + Send;
-    /// The event begins. `alone`: its count rises; else it is 1 at least. `None`: it was processed before.
+    /// The event begins. With `alone` its count rises by one; otherwise it is at least 1. `None`: it was
+    /// processed before.
     fn begins(
         &self,
         at: Place<'_>,
         event_id: Uuid,
         alone: bool,
     ) -> impl Future<Output = Result<Option<u32>, InboxError>> + Send;
-    /// It has ended without an effect: its count falls, and the row goes with the last.
+    /// The event has ended without an effect: its count falls by one, and at 0 the row is deleted.
     fn ends(&self, at: Place<'_>, event_id: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
 }
 
 impl Inbox {
-    /// The name of the table, as configured: never for SQL.
+    /// The table's name as configured; never use it in SQL.
     pub(super) fn attempts(&self) -> String {
         format!("{}_attempts", self.processed)
     }

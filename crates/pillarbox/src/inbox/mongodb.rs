@@ -1,6 +1,6 @@
-//! MongoDB. A duplicate would end the whole transaction, so it is looked for before anything is written. When two
-//! transactions see the same event at the same time, neither sees the other's; the unique index makes the second fail with a
-//! write conflict, which is transient: tried again, it finds the event there.
+//! MongoDB. A duplicate would end the whole transaction, so it is looked up before anything is written. If
+//! two transactions process the same event at the same time, neither sees the other's entry. The unique index
+//! then makes the second fail with a write conflict. That is transient: after a retry it finds the event.
 
 mod attempts;
 
@@ -20,9 +20,10 @@ use crate::{
     transaction::sealed,
 };
 
-/// Forgotten in one command.
+/// Entries deleted in one command.
 const FORGET_MAX: i64 = 1_000;
-/// A commit whose result is not known is asked for again. Later the whole event is tried again, and found processed.
+/// How long a commit with an unknown result is repeated. After that the whole event is retried, and found
+/// processed.
 const COMMITS_MAX: u32 = 3;
 
 impl Remember for ClientSession {}
@@ -137,7 +138,7 @@ impl InboxDatabase for Database {
             .create_index(unique(doc! { "consumer_group": 1, "entity_id": 1 }))
             .await?;
         let attempts = collection(self, inbox, &inbox.attempts()).ok_or(InboxError::NoDatabase)?;
-        // Its `_id` is all that it needs; making it again is no error worth telling.
+        // It needs no index besides `_id`. If it exists already, that is not an error.
         let home = self.client().database(&attempts.namespace().db);
         match home.create_collection(attempts.name()).await {
             Err(error) if !is_there_already(&error) => Err(error.into()),
@@ -145,7 +146,7 @@ impl InboxDatabase for Database {
         }
     }
 
-    /// Without its unique index an inbox would let everything through.
+    /// Without its unique index an inbox would let every duplicate through.
     async fn check(&self, inbox: &Inbox) -> Result<(), InboxError> {
         let (processed, versions) = collections(self, inbox)?;
         for (collection, second) in [(&processed, "event_id"), (&versions, "entity_id")] {
@@ -172,7 +173,7 @@ impl InboxDatabase for Database {
         let (processed, _) = collections(self, inbox)?;
         let age = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
         let before = DateTime::from_millis(DateTime::now().timestamp_millis().saturating_sub(age));
-        // Served by the index on (consumer_group, processed_at).
+        // The index on (consumer_group, processed_at) serves it.
         let old = doc! { "consumer_group": group, "processed_at": { "$lt": before } };
         let mut found = processed
             .find(old)
@@ -237,7 +238,7 @@ fn collection(database: &Database, inbox: &Inbox, name: &str) -> Option<Collecti
     Some(database.client().database(database_name).collection(name))
 }
 
-/// An index's keys may come back as other kinds of numbers than they were given as.
+/// The server may return the keys of an index as another number type than was given.
 fn same_keys(keys: &Document, wanted: &Document) -> bool {
     keys.keys().eq(wanted.keys())
 }

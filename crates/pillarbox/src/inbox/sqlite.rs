@@ -1,90 +1,61 @@
-//! SQLite. One transaction writes at a time, so the primary key has nobody to decide between.
+//! SQLite. Only one transaction writes at a time, so two never insert the same event at once.
 //!
-//! Transactions begin with `begin immediate`: one that reads first and writes later is refused when another wrote in between.
+//! Transactions begin with `begin immediate`: one that reads first and writes later is refused if another
+//! wrote in between.
 
-mod attempts;
-
-use std::time::Duration;
-
-use jiff::Timestamp;
-use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, Row, Sqlite, SqlitePool, Transaction, sqlite::SqliteRow};
 use uuid::Uuid;
 
-use super::{Database, Inbox, InboxError, Remember, Seen, Sighting, find};
-use crate::{statement::statements, transaction::sealed};
+use super::{
+    Attempts, Database, Inbox, InboxError, Place, find,
+    sql::{Dialect, check_and_forget, inbox_statements, is_connection_trouble},
+};
 
 pub(super) const SCHEMA: &str = include_str!("sqlite/schema.sql");
 
-statements! {
-    pub(super) struct Statements {
-        once: "sqlite/once.sql",
-        newer: "sqlite/newer.sql",
-        last: "sqlite/last.sql",
-        forget: "sqlite/forget.sql",
-        enter: "sqlite/enter.sql",
-        tidy: "sqlite/tidy.sql",
-        settled: "sqlite/settled.sql",
-        begun: "sqlite/begun.sql",
-        begins: "sqlite/begins.sql",
-        ended: "sqlite/ended.sql",
-        fewer: "sqlite/fewer.sql",
-    }
+inbox_statements! {
+    forget: "sqlite/forget.sql",
+    fewer: "sqlite/fewer.sql",
 }
 
-impl Remember for Transaction<'_, Sqlite> {}
+impl Dialect for Sqlite {
+    /// Times are in microseconds. SQLite's clock counts milliseconds.
+    const NOW: &'static str = "(cast(round(unixepoch('subsec') * 1000) as integer) * 1000)";
+    const MICROSECOND: &'static str = "1";
+    type Id = String;
+    type Statements = Statements;
 
-impl sealed::Remember for Transaction<'_, Sqlite> {
-    async fn remember(&mut self, inbox: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
-        remember(self, inbox, sighting)
+    fn statements(inbox: &Inbox) -> &Statements {
+        &inbox.statements.sqlite
+    }
+
+    fn id(id: Uuid) -> String {
+        id.to_string()
+    }
+
+    fn read_id(row: &SqliteRow) -> Result<Option<Uuid>, sqlx::Error> {
+        Ok(row.try_get::<&str, _>(0)?.parse().ok())
+    }
+
+    fn is_missing_table(error: &sqlx::Error) -> bool {
+        error
+            .as_database_error()
+            .is_some_and(|error| error.message().starts_with("no such table"))
+    }
+
+    /// No statement of SQLite both updates and deletes.
+    async fn ends(pool: &SqlitePool, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
+        let fewer = sqlx::query(at.inbox.sql::<Self>(|sql| &sql.fewer))
+            .bind(at.group)
+            .bind(Self::id(event_id))
+            .execute(pool)
             .await
-            .map_err(|error| inbox.database_error(is_missing_table(&error), error))
+            .map_err(|error| at.inbox.attempts_error::<Self>(error))?;
+        match fewer.rows_affected() {
+            0 => pool.leave(at, event_id).await,
+            _ => Ok(()),
+        }
     }
-
-    async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
-        sqlx::query(inbox.sqlite(|sql| &sql.ended))
-            .bind(group)
-            .bind(event_id.to_string())
-            .execute(&mut **self)
-            .await
-            .map_err(|error| inbox.attempts_error(is_missing_table(&error), error))?;
-        Ok(())
-    }
-}
-
-async fn remember(
-    tx: &mut Transaction<'_, Sqlite>,
-    inbox: &Inbox,
-    sighting: Sighting<'_>,
-) -> Result<Seen, sqlx::Error> {
-    let once = sqlx::query(inbox.sqlite(|sql| &sql.once))
-        .bind(sighting.group)
-        .bind(sighting.event_id.to_string())
-        .bind(sighting.entity_id)
-        .bind(sighting.version)
-        .bind(Timestamp::now().as_microsecond())
-        .execute(&mut **tx)
-        .await?;
-    if once.rows_affected() == 0 {
-        return Ok(Seen::Before);
-    }
-    let (Some(entity), Some(version), true) = (sighting.entity_id, sighting.version, sighting.newer) else {
-        return Ok(Seen::First);
-    };
-    let newer = sqlx::query(inbox.sqlite(|sql| &sql.newer))
-        .bind(sighting.group)
-        .bind(entity)
-        .bind(version)
-        .execute(&mut **tx)
-        .await?;
-    if newer.rows_affected() == 1 {
-        return Ok(Seen::First);
-    }
-    let last = sqlx::query_scalar(inbox.sqlite(|sql| &sql.last))
-        .bind(sighting.group)
-        .bind(entity)
-        .fetch_one(&mut **tx)
-        .await?;
-    Ok(Seen::Stale { last })
 }
 
 impl Database for SqlitePool {
@@ -100,38 +71,20 @@ impl Database for SqlitePool {
 
     async fn migrate(&self, inbox: &Inbox) -> Result<(), InboxError> {
         let mut tx = self.begin_with("begin immediate").await?;
-        sqlx::raw_sql(AssertSqlSafe(inbox.render(SCHEMA)))
+        sqlx::raw_sql(AssertSqlSafe(inbox.render::<Sqlite>(SCHEMA)))
             .execute(&mut *tx)
             .await?;
         Ok(tx.commit().await?)
     }
 
-    async fn check(&self, inbox: &Inbox) -> Result<(), InboxError> {
-        let sql = inbox.render("select 1 from {processed} cross join {versions} limit 0");
-        sqlx::query(AssertSqlSafe(sql))
-            .execute(self)
-            .await
-            .map_err(|error| inbox.database_error(is_missing_table(&error), error))?;
-        Ok(())
-    }
-
-    async fn forget_some(&self, inbox: &Inbox, group: &str, older_than: Duration) -> Result<u64, InboxError> {
-        let age = i64::try_from(older_than.as_micros()).unwrap_or(i64::MAX);
-        let forgotten = sqlx::query(inbox.sqlite(|sql| &sql.forget))
-            .bind(group)
-            .bind(Timestamp::now().as_microsecond().saturating_sub(age))
-            .execute(self)
-            .await
-            .map_err(|error| inbox.database_error(is_missing_table(&error), error))?;
-        Ok(forgotten.rows_affected())
-    }
+    check_and_forget!(Sqlite);
 
     fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
-        /// No memory, read-only, an error of the disk, a full one, can't be opened.
+        /// Out of memory, read-only, a disk error, a full disk, can't open the file.
         const CODES: [i64; 5] = [7, 8, 10, 13, 14];
         match find(error) {
             Some(error @ sqlx::Error::Database(_)) => code(error).is_some_and(|code| CODES.contains(&code)),
-            Some(error) => super::is_connection_trouble(error),
+            Some(error) => is_connection_trouble(error),
             None => false,
         }
     }
@@ -145,14 +98,8 @@ impl Database for SqlitePool {
     }
 }
 
-/// Its higher bytes say more than is asked here.
+/// The higher bytes only give details.
 fn code(error: &sqlx::Error) -> Option<i64> {
     let code = error.as_database_error()?.code()?;
     Some(code.parse::<i64>().ok()? & 0xff)
-}
-
-fn is_missing_table(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .is_some_and(|error| error.message().starts_with("no such table"))
 }

@@ -5,7 +5,7 @@ use std::{io::Write as _, process::Stdio};
 use anyhow::{Context, Result};
 use tokio::process::Child;
 
-/// Nobody else holds its stdin open. `$1` is the folder of the logs.
+/// Only this process holds its stdin open. `$1` is the folder of the logs.
 const SCRIPT: &str =
     r#"trap '' INT TERM HUP; while read -r pid; do pids="$pids $pid"; done; kill -9 $pids; rm -rf "$1""#;
 

@@ -1,4 +1,4 @@
-//! What a consumer that knows nothing of Pillarbox finds in the topic.
+//! What a consumer without any knowledge of Pillarbox finds in the topic.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use crate::TOPIC;
 
 /// How many of the events are shown.
 const SHOWN: usize = 12;
-/// After the last event that is waited for: a copy, or one that should not be there, would come by then.
+/// How long to wait after the last expected event, for copies or events that should not exist.
 const QUIET: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug, Clone)]
@@ -29,8 +29,8 @@ pub(super) struct Found {
     pub(super) version: i64,
 }
 
-/// Everything in the topic, from its beginning until each of these events was seen and nothing more comes, or the time is
-/// over.
+/// Reads the topic from its beginning, until all of these events were seen and no more arrive, or until the
+/// timeout.
 pub(super) async fn read(bootstrap: &str, awaited: &BTreeSet<String>, end: Instant) -> Result<Vec<Found>> {
     let consumer: StreamConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)

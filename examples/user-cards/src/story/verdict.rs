@@ -1,4 +1,4 @@
-//! The service's books against what Kafka and the cards hold.
+//! Compares the service's answers with what Kafka and the cards contain.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,10 +8,10 @@ use std::{
 use super::kafka::Found;
 use crate::cards::Card;
 
-/// What the service said it has committed and rolled back.
+/// What the service reported as committed and rolled back.
 #[derive(Default)]
 pub(super) struct Books {
-    /// By their ids, as they are now.
+    /// The users by id, in their latest state.
     pub(super) users: BTreeMap<String, Known>,
     pub(super) written: BTreeSet<String>,
     pub(super) rolled_back: BTreeSet<String>,
@@ -36,13 +36,13 @@ pub(super) struct Verdict {
     committed: usize,
     /// Committed events that Kafka does not have.
     lost: usize,
-    /// Events in Kafka that nobody committed.
+    /// Events in Kafka that were not committed.
     ghosts: usize,
-    /// Copies in Kafka: allowed, as delivery is at least once.
+    /// Copies in Kafka: allowed, because delivery is at least once.
     copies: usize,
-    /// Events in Kafka that came after a later one of their user.
+    /// Events in Kafka that came after a later event of the same user.
     out_of_order: usize,
-    /// Cards that do not show their user, or changed more often than it did.
+    /// Cards that do not match their user, or changed more often than the user did.
     wrong_cards: usize,
     cards: usize,
 }

@@ -1,4 +1,4 @@
-//! The example's story, as `cargo xtask example user-cards --once` tells it, on a real MongoDB and a real Kafka.
+//! The example's story, as in `cargo xtask example user-cards --once`, on a real MongoDB and a real Kafka.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
@@ -9,8 +9,9 @@ use tokio::process::Command;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Users are created and changed, one transaction is rolled back, Pillarbox and the projection are killed half-way. The
-/// program compares its books with the topic and the cards itself, and says what it found by its exit code.
+/// Users are created and changed, one transaction is rolled back, Pillarbox and the projection are killed
+/// half-way. The program itself compares the topic and the cards with what was committed, and its exit code
+/// is the verdict.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_committed_change_is_on_its_card_once() {
     let Some(mongo) = Mongo::start().await else { return };

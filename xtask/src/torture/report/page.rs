@@ -47,7 +47,33 @@ pub(super) fn page(results: &[Finished], run: &Run, machine: &Machine) -> String
     for words in not_covered {
         let _ = writeln!(text, "- {words}");
     }
-    text
+    wrapped(&text)
+}
+
+/// Markdown wraps at 100 columns, tables excepted.
+fn wrapped(text: &str) -> String {
+    const COLUMNS_MAX: usize = 100;
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        if line.starts_with('|') || line.chars().count() <= COLUMNS_MAX {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        }
+        let indent = if line.starts_with("- ") { "  " } else { "" };
+        let mut current = String::new();
+        for word in line.split(' ') {
+            if current.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
+                let _ = writeln!(out, "{current}");
+                current = indent.to_owned();
+            } else if !current.is_empty() {
+                current.push(' ');
+            }
+            current.push_str(word);
+        }
+        let _ = writeln!(out, "{current}");
+    }
+    out
 }
 
 fn verdicts(results: &[Finished]) -> String {
@@ -250,6 +276,17 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} is not in {text}");
         }
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_and_tables_are_not() {
+        let long = format!("- {}", "word ".repeat(30).trim_end());
+        let table = format!("| {} |", "word ".repeat(30));
+        let text = wrapped(&format!("{long}\n{table}\nshort\n"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[0].len() <= 100 && lines[1].starts_with("  word"), "{text}");
+        assert_eq!(lines[2..], [table.as_str(), "short"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is said of the events that were checked.
+//! The output about checked events.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -10,7 +10,7 @@ use crate::output::{Answer, Context, counter};
 
 pub(super) struct Report<'a> {
     context: &'a Context,
-    /// What the number beside an event is: `line` or `seq`.
+    /// What the number next to an event means: `line` or `seq`.
     place: &'static str,
     bar: ProgressBar,
     checked: u64,
@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// What is no event: a line that `enqueue` would refuse, a stored row that can't be read.
+    /// An input that is not an event: a line that `enqueue` would refuse, or a stored row that can't be read.
     pub(super) fn unreadable(&mut self, place: i64, problem: &str) -> Result<()> {
         self.passed();
         self.failed += 1;
@@ -81,11 +81,11 @@ impl<'a> Report<'a> {
         self.print(&format!(
             "{} {place} {}: {problem}",
             self.place,
-            self.context.bad("is no event")
+            self.context.bad("is not an event")
         ))
     }
 
-    /// The last line, and whether everything passed.
+    /// The summary line, and whether everything passed.
     pub(super) fn finish(self) -> Result<Answer> {
         self.bar.finish_and_clear();
         let (checked, failed, warned) = (self.checked, self.failed, self.warned);
@@ -94,7 +94,7 @@ impl<'a> Report<'a> {
                 .print_json(&json!({ "checked": checked, "failed": failed, "warned": warned }))?;
         }
         self.context.say(&format!(
-            "{checked} checked, {failed} failed, {warned} only warned of."
+            "{checked} checked, {failed} failed, {warned} with warnings only."
         ));
         Ok(match failed {
             0 => Answer::Yes,

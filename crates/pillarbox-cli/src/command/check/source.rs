@@ -1,4 +1,4 @@
-//! Where the events come from that are checked.
+//! The sources of the events to check.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ use crate::{config::Settings, output::store_error};
 const EVENTS_AT_ONCE: usize = 1_000;
 const BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
 
-/// Some events, with the line or the seq of each.
+/// Some events, each with its line or its seq.
 #[derive(Default)]
 pub(super) struct Batch {
     pub events: Vec<(i64, Event)>,
@@ -53,7 +53,7 @@ impl Source {
         })
     }
 
-    /// What is committed and was not tried yet. Takes no lane, so relays go on beside it.
+    /// Committed events that were not tried yet. It acquires no lane, so relays continue meanwhile.
     pub(super) async fn pending(open: &OpenStore, settings: &Settings) -> Result<Self> {
         open.store.check().await.map_err(store_error)?;
         let low_mark = open.admin.low_mark().await.map_err(store_error)?;
@@ -79,7 +79,7 @@ impl Source {
         })
     }
 
-    /// What the number beside an event is.
+    /// What the number next to an event means.
     pub(super) fn place(&self) -> &'static str {
         match self {
             Self::File { .. } => "line",

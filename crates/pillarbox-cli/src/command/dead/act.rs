@@ -10,72 +10,72 @@ use uuid::Uuid;
 use super::filter::Filter;
 use crate::output::{Answer, Context, open_store, progress, store_error, tell};
 
-/// Try dead events again, after their cause is mended
+/// Try dead events again, after their cause is fixed
 ///
-/// They are tried at once with no attempts counted, in order per key, and keep their ids: a
-/// consumer that has seen one drops it. What would be touched is shown first; on a terminal you
-/// are asked.
+/// They are tried at once with no attempts counted, in order per key. They keep their ids, so a
+/// consumer that has already processed one skips it. The command shows first what it would change;
+/// on a terminal it asks for confirmation.
 ///
 ///   pillarbox dead replay 0197a1b2-11aa-7000-8000-0123456789ab
 ///   pillarbox dead replay --fingerprint 1f0c9a44be21 --dry-run
 ///   pillarbox dead replay --topic 'shop.order.>' --why "the stream was full"
 ///
-/// To have it done on a schedule, see `outbox.dlq.reprocess` and `pillarbox dead reprocess`.
+/// To do this on a schedule, see `outbox.dlq.reprocess` and `pillarbox dead reprocess`.
 ///
-/// Exits 1 when nothing matches.
+/// Exits 1 if nothing matches.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     choice: Choice,
-    /// Send copies with ids of their own, behind everything of their keys, with the old id in
-    /// the header `replay-of`: for consumers that have seen the old one and must see it again
+    /// Send copies with new ids, behind all other events of their keys, with the old id in the
+    /// header `replay-of`: for consumers that have processed the old one and must process it again
     #[arg(long, verbatim_doc_comment)]
     as_new: bool,
-    /// Why, for those who look later
+    /// The reason, for later readers
     #[arg(long)]
     why: Option<String>,
 }
 
-/// Let dead events go: they stay dead and are shown no more
+/// Discard dead events: they stay dead and are no longer listed
 ///
-/// The letters and the reason are kept until they expire. What would be touched is shown first;
-/// on a terminal you are asked.
+/// The letters and the reason are kept until they expire. The command shows first what it would
+/// change; on a terminal it asks for confirmation.
 ///
 ///   pillarbox dead discard --topic test.order --why "load test of Monday"
 ///
-/// Exits 1 when nothing matches.
+/// Exits 1 if nothing matches.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct DiscardArgs {
     #[command(flatten)]
     choice: Choice,
-    /// Why: whoever looks later wants to know
+    /// The reason, for later readers
     #[arg(long)]
     why: String,
 }
 
 #[derive(clap::Args)]
 struct Choice {
-    /// Ids of events
+    /// Event ids
     ids: Vec<Uuid>,
     #[command(flatten)]
     filter: Filter,
-    /// All of them
+    /// All open dead letters
     #[arg(long)]
     all: bool,
-    /// Show what would be touched, and change nothing
+    /// Show what would be changed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Don't ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Who acts, for those who look later [default: this user]
+    /// Who acts, for later readers [default: this user]
     #[arg(long, value_name = "NAME", env = "PILLARBOX_ACTOR")]
     by: Option<String>,
 }
 
-/// What is to be done, in words and in deed.
+/// The action.
 enum Deed {
     Replay(ReplayAs),
     Discard,
@@ -92,7 +92,7 @@ pub(super) async fn replay(args: ReplayArgs, context: &Context) -> Result<Answer
 
 pub(super) async fn discard(args: DiscardArgs, context: &Context) -> Result<Answer> {
     if args.why.trim().is_empty() {
-        bail!("--why is empty: say in a few words why these events are not needed");
+        bail!("--why is empty: give a short reason why these events are not needed");
     }
     act(args.choice, Deed::Discard, Some(args.why), context).await
 }
@@ -100,7 +100,7 @@ pub(super) async fn discard(args: DiscardArgs, context: &Context) -> Result<Answ
 async fn act(choice: Choice, deed: Deed, why: Option<String>, context: &Context) -> Result<Answer> {
     let filter = choice.filter.with_ids(choice.ids);
     if !filter.restricts() && !choice.all {
-        bail!("say which: ids, --fingerprint, --topic, --event-type, --key, --reason, --since, or --all");
+        bail!("select events: ids, --fingerprint, --topic, --event-type, --key, --reason, --since, or --all");
     }
     let settings = context.settings()?;
     if matches!(deed, Deed::Replay(_)) && !settings.dead_letters.replay_allowed {
@@ -126,7 +126,7 @@ async fn act(choice: Choice, deed: Deed, why: Option<String>, context: &Context)
     let done = perform(&*letters, &filter, &deed, &actor, touched.count, context).await?;
     if matches!(deed, Deed::Replay(_)) {
         context
-            .say("A running relay tries them within a second or two: `pillarbox status` shows how it goes.");
+            .say("A running relay tries them within a second or two: `pillarbox status` shows the result.");
     }
     finish(&touched, done, false, context)
 }
@@ -200,14 +200,14 @@ impl Deed {
     }
 }
 
-/// Asks on a terminal; elsewhere nobody could answer.
+/// Asks on a terminal; without one nobody could answer.
 fn confirmed(deed: &Deed, count: u64) -> Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(true);
     }
     let _ = write!(
         io::stderr(),
-        "Shall {} be {}? [y/N] ",
+        "{} will be {}. Continue? [y/N] ",
         plural(count, "event"),
         deed.done()
     );

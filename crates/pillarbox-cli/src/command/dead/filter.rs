@@ -1,4 +1,4 @@
-//! Which dead letters, as flags.
+//! The flags that select dead letters.
 
 use jiff::{SignedDuration, Timestamp};
 use pillarbox_relay::{dead::DeadFilter, settlement::DeadReason};
@@ -10,19 +10,19 @@ pub(super) struct Filter {
     /// The fingerprint of a group, from `dead list`
     #[arg(long, value_name = "PRINT")]
     fingerprint: Option<String>,
-    /// A topic, or with `.>` at its end all below it
+    /// A topic, or a topic with `.>` at the end for all below it
     #[arg(long)]
     topic: Option<String>,
     /// An event type
     #[arg(long, value_name = "TYPE")]
     event_type: Option<String>,
-    /// A key: the partition key, or the aggregate's id where there is none
+    /// A key: the partition key, or else the aggregate's id
     #[arg(long)]
     key: Option<String>,
     /// Why they died
     #[arg(long, value_parser = reason)]
     reason: Option<DeadReason>,
-    /// Died in the last so many minutes, hours or days: 30m, 12h, 7d
+    /// Died within this time: 30m, 12h, 7d
     #[arg(long, value_name = "TIME", value_parser = ago)]
     since: Option<Timestamp>,
 }

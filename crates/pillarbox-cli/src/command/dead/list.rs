@@ -8,7 +8,7 @@ use serde_json::json;
 use super::filter::Filter;
 use crate::output::{Answer, Context, open_store, span, store_error, table};
 
-/// What died, grouped by its cause; or letter by letter
+/// List dead letters: grouped by cause, or one by one
 ///
 ///   pillarbox dead list
 ///   pillarbox dead list --letters --key order-17
@@ -16,16 +16,16 @@ use crate::output::{Answer, Context, open_store, span, store_error, table};
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Each letter by itself, the latest first
+    /// List single letters, the latest first
     #[arg(long)]
     letters: bool,
-    /// With --letters: also those that were replayed or discarded
+    /// With --letters: also replayed and discarded ones
     #[arg(long, requires = "letters")]
     done: bool,
     /// With --letters: how many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// With --letters: only those below this seq, to go on where a list ended
+    /// With --letters: only those below this seq, to continue a list
     #[arg(long, value_name = "SEQ", requires = "letters")]
     before: Option<i64>,
     #[command(flatten)]
@@ -36,7 +36,9 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let open = open_store(&context.settings()?)?;
     let filter = args.filter.with_ids(Vec::new());
     if !args.letters {
-        let groups = open.dead_letters.groups(&filter).await.map_err(store_error)?;
+        let mut groups = open.dead_letters.groups(&filter).await.map_err(store_error)?;
+        let told = open.notices().add_told(&mut groups).await;
+        told.map_err(store_error)?;
         if context.json {
             context.print_json(&json!({ "groups": groups }))?;
         } else {
@@ -58,7 +60,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
     } else {
         print_letters(&letters, context)?;
         if let Some(next) = next {
-            context.say(&format!("There may be more: go on with --before {next}."));
+            context.say(&format!("There may be more: continue with --before {next}."));
         }
     }
     Ok(Answer::Yes)
@@ -66,7 +68,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
 
 fn print_groups(groups: &[DeadGroup], context: &Context) -> Result<()> {
     if groups.is_empty() {
-        context.say("Nothing is dead.");
+        context.say("There are no dead letters.");
         return Ok(());
     }
     let mut rows = table(&[
@@ -92,7 +94,7 @@ fn print_groups(groups: &[DeadGroup], context: &Context) -> Result<()> {
         ]);
     }
     context.print(&rows.trim_fmt())?;
-    context.say("Mend the cause, then: pillarbox dead replay --fingerprint PRINT");
+    context.say("Fix the cause, then: pillarbox dead replay --fingerprint PRINT");
     Ok(())
 }
 
@@ -116,7 +118,7 @@ fn print_letters(letters: &[DeadLetter], context: &Context) -> Result<()> {
     context.print(&rows.trim_fmt())
 }
 
-/// With whether its key waits for it.
+/// The state of a letter, and whether its key waits for it.
 fn state(letter: &DeadLetter, context: &Context) -> String {
     match letter.blocks_key {
         true => context.bad("open, blocks its key"),
@@ -129,7 +131,7 @@ fn ago(at: Timestamp) -> String {
     format!("{} ago", span(age.try_into().unwrap_or_default()))
 }
 
-/// As much of an error as a line of a list has room for.
+/// An error, shortened to fit on a line of a list.
 fn first_line(error: &str) -> String {
     const MAX: usize = 100;
     let line = error.lines().next().unwrap_or_default();

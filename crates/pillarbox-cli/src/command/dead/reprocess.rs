@@ -10,16 +10,16 @@ use serde_json::json;
 use super::act::this_user;
 use crate::output::{Answer, Context, open_store, store_error, table};
 
-/// Run the configured reprocessing now, whatever its schedule says
+/// Run the configured reprocessing now, whatever its schedule is
 ///
-/// `outbox.dlq.reprocess` names what a relay sends again by itself, and when. This does it at
-/// once, with the same filters and limits; the schedule goes on as it was. For a choice of your
-/// own use `dead replay`.
+/// `outbox.dlq.reprocess` says what a relay sends again automatically, and when. This command does
+/// it now, with the same filters and limits. The schedule is not changed. To select letters
+/// yourself, use `dead replay`.
 ///
-///   pillarbox dead reprocess --dry-run     # how many letters each would take
+///   pillarbox dead reprocess --dry-run     # how many letters each would send
 ///   pillarbox dead reprocess nightly
 ///
-/// Exits 1 when there is nothing to send again.
+/// Exits 1 if there is nothing to send again.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// Show how many letters would be sent again, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Who acts, for those who look later [default: this user]
+    /// Who acts, for later readers [default: this user]
     #[arg(long, value_name = "NAME", env = "PILLARBOX_ACTOR")]
     by: Option<String>,
 }
@@ -37,14 +37,14 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let settings = context.settings()?;
     let chosen = choose(&settings.reprocess, &args.names)?;
     if !args.dry_run && !settings.dead_letters.replay_allowed {
-        bail!("the configuration forbids it by hand: set `outbox.dlq.enable_manual_replay` to true");
+        bail!("the configuration forbids this command: set `outbox.dlq.enable_manual_replay` to true");
     }
     let open = open_store(&settings)?;
     let by = args.by.unwrap_or_else(this_user);
     let (mut rows, mut answers, mut total) = (table(&["SCHEDULE", "LETTERS"]), Vec::new(), 0);
     for schedule in chosen {
         let letters = if args.dry_run {
-            let candidates = open.schedules.candidates(
+            let candidates = open.dead_letters.replayable(
                 &schedule.filter,
                 schedule.min_age,
                 schedule.times_max,
@@ -56,7 +56,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
                 by: by.clone(),
                 why: Some(format!("reprocess {}", schedule.name)),
             };
-            let done = reprocess(&*open.dead_letters, &*open.schedules, schedule, &actor);
+            let done = reprocess(&*open.dead_letters, schedule, &actor);
             done.await.map_err(store_error)?
         };
         total += letters;
@@ -78,9 +78,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
 
 fn choose<'a>(all: &'a [Schedule], names: &[String]) -> Result<Vec<&'a Schedule>> {
     if all.is_empty() {
-        bail!(
-            "nothing is configured to be sent again: see `outbox.dlq.reprocess`, or use `pillarbox dead replay`"
-        );
+        bail!("no reprocessing is configured: see `outbox.dlq.reprocess`, or use `pillarbox dead replay`");
     }
     if let Some(unknown) = names
         .iter()

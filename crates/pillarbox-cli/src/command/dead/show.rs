@@ -9,11 +9,11 @@ use crate::{
     output::{Answer, Context, open_store, store_error, table, tell},
 };
 
-/// Everything about one dead letter: the event, each failure, what was done about it
+/// Show one dead letter: the event, its failures, and what was done about it
 ///
 ///   pillarbox dead show 0197a1b2-11aa-7000-8000-0123456789ab
 ///
-/// Exits 1 when there is none for this id.
+/// Exits 1 if there is none for this id.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {

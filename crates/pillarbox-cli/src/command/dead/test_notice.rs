@@ -10,12 +10,12 @@ use crate::output::{Answer, Context, table};
 
 /// Send a test notice through every configured channel
 ///
-/// Says for each channel whether the notice was taken. It is tried once, and nothing is
-/// remembered.
+/// Reports for each channel whether it accepted the notice. There is only one attempt, and nothing
+/// is stored.
 ///
 ///   pillarbox dead test-notice
 ///
-/// Exits 1 when a channel did not take it.
+/// Exits 1 if a channel did not accept it.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {}
@@ -23,7 +23,7 @@ pub(super) struct Args {}
 pub(super) async fn run(Args {}: Args, context: &Context) -> Result<Answer> {
     let settings = context.settings()?;
     if settings.notices.configured.is_empty() {
-        bail!("there is no way to tell anybody: see `outbox.dlq.notifications` in the configuration");
+        bail!("no notification channel is configured: see `outbox.dlq.notifications`");
     }
     let (outbox, relay) = (settings.database.tables.name(), &*settings.engine.name);
     let body = Message::test(Timestamp::now(), outbox, relay).body();
@@ -45,7 +45,7 @@ pub(super) async fn run(Args {}: Args, context: &Context) -> Result<Answer> {
     } else {
         context.print(&rows.trim_fmt())?;
         if settings.notices.channels.is_empty() {
-            context.say("A relay tells nobody yet: set `outbox.dlq.dlq_notification_enabled` to true.");
+            context.say("Relays send no notices yet: set `outbox.dlq.dlq_notification_enabled` to true.");
         }
     }
     Ok(if all { Answer::Yes } else { Answer::No })

@@ -1,4 +1,4 @@
-//! NDJSON nobody meant to write.
+//! Random NDJSON.
 
 use jiff::Timestamp;
 use pillarbox::{Enqueued, Event, Limits, table::Tables};
@@ -34,7 +34,7 @@ fn input(fuzz: &mut Fuzz) -> Vec<u8> {
     }
 }
 
-/// An event whose every part may be odd, and mostly is not.
+/// An event of which each part may be unusual, but usually is not.
 fn whole(fuzz: &mut Fuzz) -> String {
     let mut name = |usual: &str| match fuzz.one_in(6) {
         true => fuzz.text(),
@@ -52,7 +52,7 @@ fn whole(fuzz: &mut Fuzz) -> String {
     line.replacen("\"payload\":null", &format!("\"payload\":{payload}"), 1)
 }
 
-/// What is read and within the limits is stored, and is what is read back.
+/// Every event that is read and within the limits is stored, and reads back the same.
 fn attempt(input: &[u8], open: &OpenStore, runtime: &tokio::runtime::Runtime) {
     let limits = Limits::default();
     let given = match ndjson::read(input, &limits) {
@@ -82,7 +82,7 @@ fn attempt(input: &[u8], open: &OpenStore, runtime: &tokio::runtime::Runtime) {
     assert!(good && results.len() == given.events.len());
     let stored = runtime.block_on(open.admin.recent(given.events.len())).unwrap();
     for (event, result) in given.events.iter().zip(results) {
-        // An id that was there before has the event it had; a large payload is not read for looking at.
+        // An id that existed before keeps its old event. A large payload is not read back.
         if result == Enqueued::New && event.payload.len() <= RECENT_PAYLOAD_BYTES_MAX {
             let read = stored.iter().find(|recent| recent.event.event.id == event.id);
             assert_eq!(read.map(|recent| &recent.event.event), Some(event));
@@ -90,7 +90,7 @@ fn attempt(input: &[u8], open: &OpenStore, runtime: &tokio::runtime::Runtime) {
     }
 }
 
-/// NDJSON of `enqueue`, mangled: the line is named and nothing is written, or what is stored reads back the same.
+/// Mutated NDJSON for `enqueue`: an error names the line and nothing is written, or all reads back the same.
 #[test]
 fn torture_fuzz_ndjson() {
     let campaign = Campaign::begin("fuzz_ndjson");

@@ -1,4 +1,4 @@
-//! Events as NDJSON: an object a line.
+//! Events as NDJSON: one object per line.
 
 use std::io::{BufRead, Read};
 
@@ -7,9 +7,9 @@ use pillarbox::{Event, Limits};
 
 use super::Given;
 
-/// What a line may have beside its payload: names, headers, the JSON around them.
+/// The room for everything except the payload: names, headers, and the JSON around them.
 const LINE_OVERHEAD_BYTES_MAX: usize = 64 * 1024;
-/// One transaction, held in memory until it is written.
+/// All of the input is one transaction, held in memory until it is written.
 const INPUT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 pub(super) fn read(input: impl BufRead, limits: &Limits) -> Result<Given> {
@@ -40,7 +40,7 @@ pub(in crate::command) struct Lines<R> {
     line_bytes_max: usize,
     line: Vec<u8>,
     number: usize,
-    /// Read so far.
+    /// Bytes read so far.
     bytes: usize,
 }
 
@@ -55,7 +55,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next event and its line's number, counting from 1. Empty lines are passed over.
+    /// The next event and its line number, from 1. Empty lines are skipped.
     pub(in crate::command) fn next(&mut self) -> Result<Option<(usize, Event)>> {
         loop {
             self.line.clear();
@@ -85,7 +85,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// serde_json counts lines within the line it was given: always 1. The column is of use.
+/// serde_json counts lines within the one line it gets, so its line is always 1. Only the column is useful.
 fn without_position(error: &serde_json::Error) -> String {
     error.to_string().replace("at line 1 column", "at column")
 }

@@ -1,4 +1,5 @@
-//! The inbox's tables, which belong to consumers: in their database, under the default names.
+//! The inbox's tables. They belong to consumers: they are in the consumer's database, under the default
+//! names.
 
 use std::str::FromStr;
 
@@ -17,7 +18,7 @@ pub(super) fn sql(url: &str) -> Result<String> {
             bail!("MongoDB has no SQL: run `pillarbox migrate --inbox` without `--print`")
         }
         _ => bail!(
-            "this is no address of a database. Use {}",
+            "this is not the address of a database. Use {}",
             driver::store_examples()
         ),
     }
@@ -57,7 +58,7 @@ pub(super) async fn migrate(url: &str) -> Result<()> {
             bail!(driver::store(url).map_or_else(String::new, |driver| driver.about.missing()))
         }
         _ => bail!(
-            "this is no address of a database. Use {}",
+            "this is not the address of a database. Use {}",
             driver::store_examples()
         ),
     }

@@ -1,4 +1,4 @@
-//! Opens the sinks, and sees that they answer and have the streams they need.
+//! Opens the sinks, and checks that they answer and have the streams they need.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     output::{Context, tell},
 };
 
-/// How long the start waits for a sink's word.
+/// How long the start waits for a sink's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// By the names the routes use.
+/// The sinks by the names that routes use.
 pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> {
     let open = |NamedSink { name, options }: &NamedSink| {
         let sink = connect::sink(options).map_err(|error| anyhow!("sink `{name}`: {error}"))?;
@@ -25,9 +25,9 @@ pub(super) fn open(settings: &Settings) -> Result<BTreeMap<Arc<str>, OpenSink>> 
     settings.sinks.iter().map(open).collect()
 }
 
-/// Asks each sink, and checks or makes its streams. A sink that is away stops nothing: it is asked again while the relay
-/// runs. Nor does a stream that is missing where there are others. Returns what must stop the start: that there is no stream
-/// at all, or that credentials are refused.
+/// Contacts each sink, and checks or creates its streams. A sink that is away does not prevent the start: it
+/// is contacted again while the relay runs. Neither does a missing stream if there are others. Returns what
+/// must prevent the start: no stream at all, or refused credentials.
 pub(super) async fn streams(
     settings: &Settings,
     sinks: &BTreeMap<Arc<str>, OpenSink>,
@@ -47,13 +47,13 @@ pub(super) async fn streams(
                 let none = states.iter().all(|state| state.state == Comparison::Missing);
                 match missing(name, &states) {
                     Some(problem) if none && settings.sinks.len() == 1 => return Some(problem),
-                    Some(problem) => tell(&format!("{problem}. Events for it wait; others go on.")),
+                    Some(problem) => tell(&format!("{problem}. Its events wait; others continue.")),
                     None => {}
                 }
             }
             Err(error) if away(&error) => {
                 tell(&format!(
-                    "Sink `{name}` is away: {error}. Its events wait; it is tried again."
+                    "Sink `{name}` is away: {error}. Its events wait; retrying."
                 ));
                 if let Some(streams) = streams {
                     tokio::spawn(later(name.clone(), streams, apply));
@@ -87,7 +87,7 @@ fn away(error: &SinkError) -> bool {
     )
 }
 
-/// Asks again until the sink answers.
+/// Retries until the sink answers.
 async fn later(name: Arc<str>, streams: Arc<dyn Streams>, apply: bool) {
     let mut interval = Duration::from_secs(1);
     loop {
@@ -96,7 +96,7 @@ async fn later(name: Arc<str>, streams: Arc<dyn Streams>, apply: bool) {
         match ask(&*streams, apply).await {
             Err(error) if away(&error) => {}
             Err(error) => {
-                return tracing::error!(sink = %name, %error, "the streams can't be brought in order");
+                return tracing::error!(sink = %name, %error, "could not check or create the streams");
             }
             Ok(states) => {
                 if let Some(problem) = missing(&name, &states).filter(|_| !apply) {
@@ -118,7 +118,7 @@ fn missing(name: &str, states: &[StreamState]) -> Option<anyhow::Error> {
     };
     let differing = names(|state| matches!(state, Comparison::Differs { .. }));
     if !differing.is_empty() {
-        tracing::warn!(sink = %name, streams = %differing.join(", "), "they differ from the configuration: see `pillarbox streams check`");
+        tracing::warn!(sink = %name, streams = %differing.join(", "), "streams differ from the configuration: see `pillarbox streams check`");
     }
     let missing = names(|state| *state == Comparison::Missing);
     (!missing.is_empty()).then(|| {

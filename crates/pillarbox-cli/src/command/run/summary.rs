@@ -1,4 +1,4 @@
-//! What a relay says when it ends.
+//! The summary that a relay prints when it ends.
 
 use std::time::Duration;
 

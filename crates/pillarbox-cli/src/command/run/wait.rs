@@ -16,7 +16,8 @@ use crate::{
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Returns when the outbox is there. A database that is away is waited for; missing tables are made when `migrate`.
+/// Returns when the outbox is available. It waits for a database that is away. With `migrate` it creates
+/// missing tables.
 pub(super) async fn for_store(
     open: &OpenStore,
     settings: &Settings,
@@ -43,7 +44,7 @@ pub(super) async fn for_store(
             Err(error) if error.kind == StoreErrorKind::Away => {
                 away = true;
                 tell(&format!(
-                    "Waiting for the database {address}: {}. Trying again in {:.1} s.",
+                    "Waiting for the database {address}: {}. Retrying in {:.1} s.",
                     error.chain(),
                     interval.as_secs_f64()
                 ));
@@ -71,7 +72,7 @@ async fn migrated(open: &OpenStore, context: &Context) -> Result<(), StoreError>
     Ok(())
 }
 
-/// The store's words, and what to do about it if they don't say so.
+/// The store's error, with advice if it has none.
 fn mention_migrate(text: &str) -> String {
     if text.contains("pillarbox migrate") {
         text.trim_end_matches('.').to_owned()

@@ -1,4 +1,4 @@
-//! Limits on what may wait.
+//! Limits on pending events.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use pillarbox_relay::{pressure::Class, route::Pattern};
 
 use super::{Problems, schema};
 
-/// A producer's look at them must stay cheap.
+/// A producer checks all classes, so there must not be many.
 const CLASSES_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 64;
-/// A longer wait within a transaction would do more harm than a refusal.
+/// A longer wait inside a transaction would do more harm than a refusal.
 const DELAY_MS_MAX: u64 = 5_000;
 const EVENTS_MAX: u64 = 1_000_000_000;
 
-/// `None`: this relay has no say in it.
+/// `None`: this relay does not change the limits.
 pub(super) fn classes(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Vec<Class>> {
     let given = outbox.backpressure.classes.as_ref()?;
     Some(read(given, problems))
@@ -23,7 +23,7 @@ pub(super) fn classes(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
 fn read(given: &[schema::PressureClass], problems: &mut Problems) -> Vec<Class> {
     let mut classes: Vec<Class> = Vec::with_capacity(given.len());
     if given.len() > CLASSES_MAX {
-        let text = format!("there are {} classes; {CLASSES_MAX} is the most", given.len());
+        let text = format!("there are {} classes; the maximum is {CLASSES_MAX}", given.len());
         problems.push(("outbox.backpressure.classes".into(), text));
         return classes;
     }
@@ -39,7 +39,10 @@ fn read(given: &[schema::PressureClass], problems: &mut Problems) -> Vec<Class> 
             refuse(format!("there are two classes `{}`", super::word(name)));
         }
         if class.topics.is_empty() && index + 1 < given.len() {
-            refuse("without `topics` it takes all, and those behind it get none: put it last".into());
+            refuse(
+                "without `topics` it matches everything, so the classes after it match nothing: put it last"
+                    .into(),
+            );
         }
         let mut topics = Vec::with_capacity(class.topics.len());
         for topic in &class.topics {
@@ -50,7 +53,7 @@ fn read(given: &[schema::PressureClass], problems: &mut Problems) -> Vec<Class> 
         }
         let limits = [class.soft, class.hard];
         if class.never_refuse && limits.iter().any(Option::is_some) {
-            refuse("`never_refuse` goes without `soft` and `hard`".into());
+            refuse("`never_refuse` can't be combined with `soft` or `hard`".into());
         }
         if !class.never_refuse && limits.iter().all(Option::is_none) {
             refuse("give it a `soft` or a `hard` limit, or `never_refuse: true`".into());
@@ -70,7 +73,7 @@ fn read(given: &[schema::PressureClass], problems: &mut Problems) -> Vec<Class> 
         }
         if class.max_delay_ms > DELAY_MS_MAX {
             refuse(format!(
-                "`max_delay_ms` is {}; {DELAY_MS_MAX} is the most",
+                "`max_delay_ms` is {}; the maximum is {DELAY_MS_MAX}",
                 class.max_delay_ms
             ));
         }

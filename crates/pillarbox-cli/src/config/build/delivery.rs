@@ -1,4 +1,4 @@
-//! Where events go: sinks, the routes to them, the streams there.
+//! Where events go: sinks, routes and streams.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,11 @@ pub(super) fn routes(
         }
         problems.push((
             "outbox.routes".into(),
-            format!("there are {} sinks and no routes: say which topics go where, for example {{ topic: \">\", sink: {} }}", sinks.len(), word(&sinks[0].name)),
+            format!(
+                "there are {} sinks and no routes: add routes, for example {{ topic: \">\", sink: {} }}",
+                sinks.len(),
+                word(&sinks[0].name)
+            ),
         ));
         return None;
     }
@@ -92,17 +96,16 @@ fn envelope(route: &schema::Route, key: String, problems: &mut Problems) -> Enve
         if !matches!(envelope, Envelope::CloudEvents { .. }) {
             problems.push((
                 key,
-                "only an envelope of CloudEvents has a source: say `envelope: cloudevents`, or leave it out"
-                    .into(),
+                "only CloudEvents have a source: set `envelope: cloudevents`, or leave this out".into(),
             ));
         } else if source.is_empty() || source.len() > 1000 || !source.bytes().all(|b| b.is_ascii_graphic()) {
-            problems.push((key, format!("{} is no URI: write one such as /shop/orders or https://shop.example/orders, up to 1,000 characters without spaces", word(source))));
+            problems.push((key, format!("{} is not a URI: write one such as /shop/orders or https://shop.example/orders, up to 1,000 characters without spaces", word(source))));
         }
     }
     envelope
 }
 
-/// Gives each stream to its sink.
+/// Assigns each stream to its sink.
 pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems: &mut Problems) {
     for (index, stream) in outbox.streams.iter().enumerate() {
         let key = |field: &str| format!("outbox.streams.{index}.{field}");
@@ -114,7 +117,7 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
             365 * 86_400,
         );
         if stream.subjects.is_empty() {
-            problems.push((key("subjects"), "a stream takes at least one subject".into()));
+            problems.push((key("subjects"), "a stream needs at least one subject".into()));
         }
         for subject in &stream.subjects {
             if let Err(error) = Pattern::new(subject) {
@@ -137,7 +140,7 @@ pub(super) fn streams(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems
     }
 }
 
-/// Gives each topic to its sink.
+/// Assigns each topic to its sink.
 pub(super) fn topics(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems: &mut Problems) {
     for (index, topic) in outbox.topics.iter().enumerate() {
         let key = |field: &str| format!("outbox.topics.{index}.{field}");
@@ -167,7 +170,7 @@ pub(super) fn topics(outbox: &schema::Outbox, sinks: &mut [NamedSink], problems:
     }
 }
 
-/// The sink that a stream or topic belongs to: the one it names, or the only one it can be.
+/// The sink of a stream or topic: the one it names, or the only possible one.
 fn owner<'a>(
     sinks: &'a mut [NamedSink],
     named: Option<&str>,
@@ -190,7 +193,7 @@ fn owner<'a>(
         if !can(&sink.options.url) {
             problems.push((
                 key("sink"),
-                format!("`{}` has no {things}: only a sink of {at} has", word(name)),
+                format!("`{}` has no {things}: only a {at} sink has", word(name)),
             ));
         }
         return Some(sink);
@@ -199,8 +202,8 @@ fn owner<'a>(
     let only = able.next();
     let problem = match (&only, able.next()) {
         (Some(_), None) => return only,
-        (None, _) => format!("no sink has {things}: only one of {at} has"),
-        (Some(_), Some(_)) => format!("several sinks have {things}: say which by `sink`"),
+        (None, _) => format!("no sink has {things}: only a {at} sink has"),
+        (Some(_), Some(_)) => format!("several sinks have {things}: choose one with `sink`"),
     };
     problems.push((key("name"), problem));
     None
@@ -224,7 +227,7 @@ fn known_sink(sinks: &[NamedSink], name: &str, key: String, problems: &mut Probl
     problems.push((key, format!("there is no sink `{}`. {hint}", word(name))));
 }
 
-/// The message of an error that quotes what was written.
+/// The text of an error that quotes the input.
 fn quoting(written: &str, error: &impl ToString) -> String {
     error.to_string().replacen(written, &word(written), 1)
 }

@@ -1,4 +1,4 @@
-//! Who is told of dead letters and troubles, and how.
+//! Who is notified of dead letters and troubles, and how.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use url::Url;
 use super::{Problems, within};
 use crate::config::schema::{Command, Outbox, Webhook};
 
-/// More than anybody needs; each keeps a task and a statement a minute.
+/// More than anybody needs. Each channel has its own task and runs a statement per minute.
 const CHANNELS_MAX: usize = 20;
 const RETRIES_MAX: usize = 50;
-/// Three months: a wait that is longer is a mistake.
+/// Three months: a longer wait is a mistake.
 const WAIT_SECONDS_MAX: u64 = 90 * 86_400;
 
 const TIMEOUT_SECONDS_MAX: u64 = 600;
 
-/// What a relay tells, and by which ways.
+/// What a relay reports, and through which channels.
 #[derive(Clone)]
 pub(crate) struct NoticeSettings {
-    /// Every channel of the configuration, for trying them out.
+    /// All channels of the configuration, for testing them.
     pub configured: Vec<ChannelOptions>,
-    /// Those in use: none where nobody is to be told.
+    /// The channels in use: empty if notices are off.
     pub channels: Vec<ChannelOptions>,
     pub options: Options,
 }
@@ -46,14 +46,17 @@ pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> NoticeSettin
         .iter()
         .map(|delay| ("retry_delays_seconds", *delay));
     for (name, seconds) in waits.into_iter().chain(retries) {
-        // None at all is as good as any.
+        // An empty list is allowed.
         within(problems, key(name), seconds.max(1), WAIT_SECONDS_MAX);
     }
     if given.retry_delays_seconds.len() > RETRIES_MAX {
-        problems.push((key("retry_delays_seconds"), format!("{RETRIES_MAX} are the most")));
+        problems.push((
+            key("retry_delays_seconds"),
+            format!("the maximum is {RETRIES_MAX} entries"),
+        ));
     }
     if given.webhooks.len() + given.commands.len() > CHANNELS_MAX {
-        let text = format!("{CHANNELS_MAX} webhooks and commands are the most");
+        let text = format!("the maximum is {CHANNELS_MAX} webhooks and commands");
         problems.push((key("webhooks"), text));
     }
     let alert = outbox.monitoring.alert_on_dlq_events;
@@ -110,12 +113,12 @@ fn webhook(webhook: &Webhook, key: &str, problems: &mut Problems) -> Option<Chan
     if !address.as_ref().is_some_and(works) {
         problems.push((
             format!("{key}.url"),
-            "use https://host/path, or http:// where nobody can listen".into(),
+            "use https://host/path, or http:// on a network where nobody can listen".into(),
         ));
     }
     let secrets: Vec<&String> = webhook.secret.iter().chain(&webhook.secrets).collect();
     if secrets.is_empty() {
-        let text = "notices are signed: give a `secret`, `whsec_` and what `openssl rand -base64 32` prints";
+        let text = "notices are signed: give a `secret`, which is `whsec_` followed by the output of `openssl rand -base64 32`";
         problems.push((key.to_owned(), text.into()));
     }
     let mut parsed = Vec::new();
@@ -136,7 +139,7 @@ fn webhook(webhook: &Webhook, key: &str, problems: &mut Problems) -> Option<Chan
 fn command(command: &Command, key: &str, problems: &mut Problems) -> Option<ChannelOptions> {
     let before = problems.len();
     if command.command.first().is_none_or(|program| program.is_empty()) {
-        let text = "name the program, and its arguments after it: [notify-me, --now]";
+        let text = "name the program, followed by its arguments: [notify-me, --now]";
         problems.push((format!("{key}.command"), text.into()));
     }
     timeout(command.timeout_seconds, key, problems);

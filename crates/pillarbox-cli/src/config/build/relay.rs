@@ -1,4 +1,4 @@
-//! How a relay works.
+//! The options of a relay.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ pub(super) fn options(outbox: &schema::Outbox, problems: &mut Problems) -> Optio
     }
 }
 
-/// Longer than anything that is well may take.
+/// Longer than any healthy operation takes.
 fn stall_after(outbox: &schema::Outbox) -> Duration {
     let sinks = outbox.sinks.values().map(|sink| sink.publish_timeout_ms);
     let timeouts = sinks.chain([outbox.database.answer_timeout_ms, outbox.publisher.lease_ms]);

@@ -1,4 +1,4 @@
-//! What is sent again on a schedule.
+//! Builds the schedules on which dead letters are sent again.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -19,7 +19,7 @@ const NINETY_DAYS: u64 = 90 * 86_400;
 pub(super) fn schedules(outbox: &Outbox, problems: &mut Problems) -> Vec<Schedule> {
     let given = &outbox.dlq.reprocess;
     if given.len() > SCHEDULES_MAX {
-        let text = format!("{SCHEDULES_MAX} schedules are the most");
+        let text = format!("the maximum is {SCHEDULES_MAX} schedules");
         problems.push(("outbox.dlq.reprocess".into(), text));
     }
     let mut names = HashSet::new();
@@ -34,13 +34,13 @@ pub(super) fn schedules(outbox: &Outbox, problems: &mut Problems) -> Vec<Schedul
             wrong("name", format!("there are two schedules `{}`", word(&entry.name)));
         }
         if entry.limit == 0 || entry.limit > LETTERS_MAX {
-            wrong("limit", format!("1 to {LETTERS_MAX}"));
+            wrong("limit", format!("it must be 1 to {LETTERS_MAX}"));
         }
         if entry.times_max == 0 || entry.times_max > TIMES_MAX {
-            wrong("times_max", format!("1 to {TIMES_MAX}"));
+            wrong("times_max", format!("it must be 1 to {TIMES_MAX}"));
         }
         if entry.min_age_seconds > NINETY_DAYS {
-            wrong("min_age_seconds", "90 days are the most".into());
+            wrong("min_age_seconds", "the maximum is 90 days".into());
         }
         let when = when(entry, &mut wrong);
         let reason = reason(entry, &mut wrong);
@@ -66,7 +66,7 @@ fn when(entry: &Reprocess, wrong: &mut impl FnMut(&str, String)) -> Option<When>
     match (entry.every_seconds, entry.at.as_deref()) {
         (Some(seconds @ 1..=NINETY_DAYS), None) => Some(When::Every(Duration::from_secs(seconds))),
         (Some(_), None) => {
-            wrong("every_seconds", "1 second to 90 days".into());
+            wrong("every_seconds", "it must be 1 second to 90 days".into());
             None
         }
         (None, Some(at)) => {
@@ -80,7 +80,7 @@ fn when(entry: &Reprocess, wrong: &mut impl FnMut(&str, String)) -> Option<When>
             second.map(|second| When::DailyAt { second })
         }
         _ => {
-            wrong("name", "say when: either `every_seconds` or `at`".into());
+            wrong("name", "give a time: either `every_seconds` or `at`".into());
             None
         }
     }

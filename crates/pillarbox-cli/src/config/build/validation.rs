@@ -1,4 +1,4 @@
-//! What is checked before publishing.
+//! The checks before publishing.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -13,10 +13,10 @@ use super::{Problems, within};
 use crate::config::schema;
 
 const RULES_MAX: usize = 200;
-/// What a subject may be made of.
+/// The variables of a subject.
 const PLACEHOLDERS: &[&str] = &["{event_type}", "{topic}", "{aggregate_type}"];
 
-/// The checks, and how often a folder of schemas is looked at.
+/// The checks, and how often to look for changes of the schema folder.
 #[derive(Clone)]
 pub(crate) struct CheckSettings {
     pub options: CheckOptions,
@@ -60,7 +60,7 @@ fn schemas(validation: &schema::Validation, problems: &mut Problems) -> Option<S
         refuse(
             "schema_registry_subject",
             format!(
-                "it is made of text and one or more of {}",
+                "it consists of text and one or more of {}",
                 PLACEHOLDERS.join(", ")
             ),
         );
@@ -93,14 +93,14 @@ fn schemas(validation: &schema::Validation, problems: &mut Problems) -> Option<S
         (None, None) => {
             refuse(
                 "enable_schema_validation",
-                "where are the schemas? Give a `schema_folder` or a `schema_registry_url`".into(),
+                "schemas need a source. Give a `schema_folder` or a `schema_registry_url`".into(),
             );
             return None;
         }
         (Some(_), Some(_)) => {
             refuse(
                 "schema_registry_url",
-                "schemas come from a folder or from a registry: leave out this or `schema_folder`".into(),
+                "schemas come from a folder or from a registry: leave out this key or `schema_folder`".into(),
             );
             return None;
         }
@@ -125,7 +125,7 @@ fn rules(validation: &schema::Validation, problems: &mut Problems) -> Vec<RuleOp
             );
         }
         if !names.insert(&rule.name) {
-            refuse("name", format!("another rule is called `{}` too", rule.name));
+            refuse("name", format!("another rule is also called `{}`", rule.name));
         }
         let rule = RuleOptions {
             name: rule.name.clone(),
@@ -141,12 +141,12 @@ fn rules(validation: &schema::Validation, problems: &mut Problems) -> Vec<RuleOp
     }
     let mut refuse = |name: &str, text: &str| problems.push((key(name), text.to_owned()));
     if validation.rules.len() > RULES_MAX {
-        refuse("rules", "that are more than 200 rules");
+        refuse("rules", "there are more than 200 rules");
     }
     match (validation.enable_business_rule_validation, options.is_empty()) {
         (Some(true), true) => refuse(
             "enable_business_rule_validation",
-            "there are no `rules`: give some, or set it to false",
+            "there are no `rules`: add some, or set this to false",
         ),
         (None, false) => refuse("rules", &unused("enable_business_rule_validation")),
         (Some(false), _) => options.clear(),
@@ -155,9 +155,9 @@ fn rules(validation: &schema::Validation, problems: &mut Problems) -> Vec<RuleOp
     options
 }
 
-/// Something is given, and nobody said whether it is to be used.
+/// A value is given, but its switch is not set.
 fn unused(switch: &str) -> String {
-    format!("set `{switch}` to true to use it, or to false to have it here unused")
+    format!("set `{switch}` to true to use this, or to false to keep it unused")
 }
 
 fn on_failure(given: schema::OnFailure) -> OnFailure {

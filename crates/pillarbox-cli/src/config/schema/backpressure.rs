@@ -1,4 +1,4 @@
-//! Limits on what may wait.
+//! Limits on pending events.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

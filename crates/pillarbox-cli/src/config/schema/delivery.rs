@@ -1,16 +1,15 @@
-//! Where events go: sinks, the routes to them, and what must exist there.
+//! Where events go: sinks, routes, and the streams and topics that must exist.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use pillarbox_relay::driver;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sink {
-    /// `nats://host:port` (or `tls://…`): NATS JetStream. `kafka://host:port`: Kafka. `http-stream:`: this
-    /// process's own `/v1/stream`, from memory. `file:path`: a file of NDJSON. `stdout:`: NDJSON. `null:`:
-    /// accepts everything and keeps nothing, for measuring.
+    #[schemars(extend("description" = driver::sink_summaries()))]
     pub url: String,
     /// How long to wait for the sink's answer about one event.
     #[serde(default = "publish_timeout_ms")]
@@ -49,7 +48,7 @@ pub(crate) struct Route {
 pub(crate) enum Envelope {
     #[default]
     Raw,
-    #[serde(rename = "cloudevents", alias = "cloudevents_binary")]
+    #[serde(rename = "cloudevents")]
     CloudEvents,
     #[serde(rename = "cloudevents_structured")]
     CloudEventsStructured,
@@ -61,7 +60,6 @@ pub(crate) enum Envelope {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AfterDeath {
     #[default]
-    #[serde(alias = "continue")]
     Skip,
     Block,
     Latest,
@@ -121,7 +119,7 @@ pub(crate) struct Topic {
     pub sink: Option<String>,
 }
 
-/// Kafka takes text; people write numbers.
+/// Kafka's settings are text, but people write numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum TopicSetting {
@@ -153,7 +151,7 @@ impl std::fmt::Display for TopicSetting {
 }
 
 impl Sink {
-    /// Where events go when nobody says: this process's own HTTP stream.
+    /// The default sink: this process's own HTTP stream.
     pub(crate) fn embedded() -> Self {
         Self {
             url: "http-stream:".into(),

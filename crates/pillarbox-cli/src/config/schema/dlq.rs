@@ -1,4 +1,4 @@
-//! Dead letters: how long they are kept, who is told, and what is tried again on a schedule.
+//! Dead letters: how long they are kept, who is notified, and what is sent again on a schedule.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The tables of keys in docs/CONFIGURATION.md. They are made from the JSON Schema, and the tests compare them with the
-//! document. Each stands between `<!-- keys: outbox.database -->` and `<!-- end -->`.
+//! The tables of keys in docs/CONFIGURATION.md. They are generated from the JSON Schema, and the tests
+//! compare them with the document. Each is between `<!-- keys: outbox.database -->` and `<!-- end -->`.
 
 mod fields;
 
@@ -27,7 +27,7 @@ const END: &str = "<!-- end -->";
 /// Read once, so that no test sees it half rewritten.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| read(&path()));
 
-/// Every group of keys. The entries of a list or of a map of names are at the path of the list or map.
+/// Every group of keys. The entries of a list or of a map of names have the path of the list or map.
 fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("outbox", keys_of::<Outbox>()),
@@ -52,7 +52,7 @@ fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
     ])
 }
 
-/// The JSON Schema, for looking keys up.
+/// The JSON Schema, to look up keys.
 struct Schema(Value);
 
 impl Schema {
@@ -71,7 +71,7 @@ impl Schema {
         target.or(choice).map_or(schema, |schema| self.resolved(schema))
     }
 
-    /// The group that a value is, or that its entries are.
+    /// The group of a value, or of its entries.
     fn keys_in<'a>(&'a self, schema: &'a Value) -> Option<&'a Value> {
         let schema = self.resolved(schema);
         if schema.get("properties").is_some() {
@@ -100,7 +100,7 @@ impl Schema {
         found
     }
 
-    /// One table. A key with a section of its own in the document is a link to it.
+    /// One table. A key that has its own section in the document links to it.
     fn table(&self, path: &str, keys: &[&str], document: &str) -> String {
         let group = self.group(path).unwrap();
         let required = group.get("required").and_then(Value::as_array);
@@ -174,7 +174,7 @@ fn code(text: &str) -> String {
     format!("`{text}`")
 }
 
-/// The document with the tables that the schema makes, and the groups they are of.
+/// The document with the generated tables, and the groups of these tables.
 fn rewritten(document: &str, schema: &Schema) -> (String, Vec<String>) {
     let groups = groups();
     let mut parts = document.split(BEGIN);
@@ -278,7 +278,7 @@ fn every_key_that_a_document_names_exists() {
         .filter(|path| path.extension().is_some_and(|ext| ext == "md"))
     {
         let text = read(path);
-        // What stands between backticks is every second part.
+        // Every second part is between backticks.
         for word in text.split('`').skip(1).step_by(2) {
             let is_path = word.starts_with("outbox.")
                 && word

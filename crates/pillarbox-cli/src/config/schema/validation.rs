@@ -1,4 +1,4 @@
-//! What an event must fulfil before it is published.
+//! The checks that an event must pass before it is published.
 
 use std::path::PathBuf;
 

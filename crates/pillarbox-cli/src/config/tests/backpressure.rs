@@ -1,4 +1,4 @@
-//! Limits on what may wait.
+//! Limits on pending events.
 
 use super::*;
 
@@ -12,9 +12,12 @@ fn limits_that_make_no_sense_are_refused() {
         ("{ name: a }", "give it a `soft` or a `hard` limit"),
         ("{ name: a, hard: 0 }", "a limit is 1 to"),
         ("{ name: a, soft: 5, hard: 5 }", "`soft` must be below `hard`"),
-        ("{ name: a, hard: 5, never_refuse: true }", "goes without"),
-        ("{ name: a, hard: 5, topics: ['a..b'] }", "no topic pattern"),
-        ("{ name: a, hard: 5, max_delay_ms: 60000 }", "5000 is the most"),
+        (
+            "{ name: a, hard: 5, never_refuse: true }",
+            "can't be combined with",
+        ),
+        ("{ name: a, hard: 5, topics: ['a..b'] }", "not a topic pattern"),
+        ("{ name: a, hard: 5, max_delay_ms: 60000 }", "the maximum is 5000"),
         ("{ name: '', hard: 5 }", "a name has 1 to 64"),
         ("{ name: a, hard: 5 }, { name: b, hard: 5 }", "put it last"),
         (
@@ -30,7 +33,7 @@ fn limits_that_make_no_sense_are_refused() {
     }
     let many = (0..17).map(|n| format!("{{ name: c{n}, topics: [t{n}], hard: 5 }}"));
     let said = problems(&classes(&many.collect::<Vec<_>>().join(", ")));
-    assert!(said.contains("16 is the most"), "{said}");
+    assert!(said.contains("the maximum is 16"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What events are held against before they are published.
+//! The checks before publishing.
 
 use super::*;
 

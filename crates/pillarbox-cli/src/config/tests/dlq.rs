@@ -1,4 +1,4 @@
-//! Who is told of dead letters, and what is sent again.
+//! Notices of dead letters, and reprocessing.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn a_webhook_that_cant_work_is_refused_without_being_shown() {
         ),
         (
             format!("url: 'https://h/geheim', timeout_seconds: 601, {good}"),
-            "600 is the most",
+            "the maximum is 600",
         ),
     ] {
         let text = problems(&webhook(&rest));

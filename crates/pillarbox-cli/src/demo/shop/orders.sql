@@ -1,4 +1,4 @@
--- The shop's own table, beside the outbox. No index beyond the key; locks the database while it is made.
+-- The shop's own table, next to the outbox. No index besides the key; locks the database while it is created.
 create table if not exists shop_orders (
     event_id text primary key,
     customer text not null,

@@ -14,7 +14,7 @@ use super::*;
 const DEADLINE: Duration = Duration::from_secs(20);
 const WRITE_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// A server with one answer, whose body has the place and waits for the word before each of its parts.
+/// A server with one answer. Its body holds the place and waits for a signal before each part.
 async fn served(place: Arc<Semaphore>, word: Option<Arc<Notify>>) -> SocketAddr {
     let answer = move || {
         let (place, word) = (place.clone(), word.clone());
@@ -74,7 +74,7 @@ async fn a_client_with_nothing_to_read_keeps_its_place() {
     until_taken(&place).await;
     let longer = timeout(3 * WRITE_TIME_MAX, place.acquire()).await;
     assert!(longer.is_err(), "it was disconnected");
-    // Once it begins to read, it gets everything.
+    // A client that begins to read gets everything.
     let mut read = vec![0; 64 * 1024];
     for _ in 0..4 {
         word.notify_one();

@@ -1,4 +1,4 @@
-//! A connection whose other side has to take what is written to it.
+//! A connection whose client must read what is written to it.
 
 use std::{
     io::{Error, ErrorKind, IoSlice, Result},
@@ -40,7 +40,7 @@ impl<S: AsyncWrite + Unpin> Timely<S> {
         }
         let time = self.write_time_max;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
-        let over = || Error::new(ErrorKind::TimedOut, "the client takes nothing of its answer");
+        let over = || Error::new(ErrorKind::TimedOut, "the client does not read its answer");
         stalled.as_mut().poll(context).map(|()| Err(over()))
     }
 }

@@ -1,4 +1,4 @@
-//! What a request asks for, checked.
+//! The parameters of a request, checked.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ const LIMIT_MAX: usize = 1_000;
 const BY_CHARS_MAX: usize = 200;
 const WHY_CHARS_MAX: usize = 2_000;
 
-/// The query of a list. An empty value is as good as none.
+/// The query of a list. An empty value counts as missing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
@@ -61,7 +61,7 @@ impl Wanted {
         Ok(filter)
     }
 
-    /// Open ones unless asked otherwise; `None` is all.
+    /// Open ones by default; `None` means all.
     pub(super) fn state(&self) -> Result<Option<DeadState>, Problem> {
         match given(&self.state) {
             None | Some("open") => Ok(Some(DeadState::Open)),
@@ -69,13 +69,13 @@ impl Wanted {
             Some("discarded") => Ok(Some(DeadState::Discarded)),
             Some("all") => Ok(None),
             Some(other) => Err(Problem::bad(format!(
-                "`{other}` is no state: use open, replayed, discarded or all"
+                "`{other}` is not a state: use open, replayed, discarded or all"
             ))),
         }
     }
 
     pub(super) fn before(&self) -> Result<Option<Seq>, Problem> {
-        read(&self.before, "before", "the `next` of the page before")
+        read(&self.before, "before", "the `next` of the previous page")
     }
 
     pub(super) fn limit(&self) -> Result<usize, Problem> {
@@ -87,14 +87,14 @@ impl Wanted {
         }
     }
 
-    /// Groups are of open letters and come all at once.
+    /// Groups consist of open letters and are returned all at once.
     pub(super) fn only_a_filter(&self) -> Result<(), Problem> {
         let open = matches!(given(&self.state), None | Some("open"));
         if open && given(&self.before).is_none() && given(&self.limit).is_none() {
             return Ok(());
         }
         Err(Problem::bad(
-            "groups are of open letters and come all at once: leave out `state`, `before` and `limit`",
+            "groups consist of open letters and are returned all at once: leave out `state`, `before` and `limit`",
         ))
     }
 }
@@ -155,14 +155,14 @@ impl Discard {
         let actor = actor(&self.by, &self.why)?;
         if actor.why.is_none() {
             return Err(Problem::bad(
-                "a discarded event is never delivered: say why, in `why`",
+                "a discarded event is never delivered: give the reason in `why`",
             ));
         }
         Ok(actor)
     }
 }
 
-/// The body, which must call itself JSON: a form on a page elsewhere can't.
+/// The body. It must be declared as JSON: a form on a page of another site can't do that.
 pub(super) fn body<T: DeserializeOwned>(
     headers: &HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
@@ -181,17 +181,16 @@ pub(super) fn body<T: DeserializeOwned>(
         StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!(
-                "the body has more than {} bytes: act in parts",
+                "the body has more than {} bytes: send several requests",
                 super::BODY_BYTES_MAX
             ),
         ),
         status => Problem::new(status, rejection.body_text()),
     })?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Problem::bad(format!("the body can't be understood: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| Problem::bad(format!("the body can't be read: {error}")))
 }
 
-/// A filter that leaves nothing out is more often forgotten than meant.
+/// A filter that matches everything is more often a mistake than intended.
 pub(super) fn bulk_filter<'a>(
     filter: &'a DeadFilter,
     all: bool,
@@ -202,14 +201,14 @@ pub(super) fn bulk_filter<'a>(
         return Ok(filter);
     }
     Err(Problem::bad(format!(
-        "this would {action} every open dead letter: narrow it by `filter`, or say \"all\": true"
+        "this would {action} every open dead letter: narrow it with `filter`, or set \"all\": true"
     )))
 }
 
 fn actor(by: &Option<String>, why: &Option<String>) -> Result<Actor, Problem> {
     let text = |value: &Option<String>, name: &str, chars_max: usize| match value.as_deref().map(str::trim) {
         None | Some("") => Ok(None),
-        Some(text) if text.contains('\0') => Err(Problem::bad(format!("`{name}` has a NUL in it"))),
+        Some(text) if text.contains('\0') => Err(Problem::bad(format!("`{name}` contains a NUL"))),
         Some(text) if text.chars().count() > chars_max => Err(Problem::bad(format!(
             "`{name}` has more than {chars_max} characters"
         ))),
@@ -240,11 +239,11 @@ fn reason(text: &str) -> Result<DeadReason, Problem> {
     let known = DeadReason::ALL.into_iter().find(|reason| reason.as_str() == text);
     known.ok_or_else(|| {
         let all = DeadReason::ALL.map(DeadReason::as_str).join(", ");
-        Problem::bad(format!("`{text}` is no reason: use one of {all}"))
+        Problem::bad(format!("`{text}` is not a reason: use one of {all}"))
     })
 }
 
-/// PostgreSQL has no NUL in a text, so no letter matches one.
+/// PostgreSQL text can't contain a NUL, so no letter would match.
 fn storable(filter: &DeadFilter) -> Result<(), Problem> {
     let texts = [
         &filter.fingerprint,
@@ -253,7 +252,7 @@ fn storable(filter: &DeadFilter) -> Result<(), Problem> {
         &filter.key,
     ];
     match texts.into_iter().flatten().any(|text| text.contains('\0')) {
-        true => Err(Problem::bad("a text of the filter has a NUL in it: leave it out")),
+        true => Err(Problem::bad("a text of the filter contains a NUL: leave it out")),
         false => Ok(()),
     }
 }

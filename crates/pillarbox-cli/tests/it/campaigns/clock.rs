@@ -1,4 +1,5 @@
-//! The relays' clocks, which step forward and back (libfaketime). The servers and the producers keep the machine's own.
+//! The relays' clocks, which step forward and back (libfaketime). Servers and producers use the machine's
+//! clock.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +11,12 @@ use rand::RngExt;
 pub(super) struct Clock {
     library: PathBuf,
     file: PathBuf,
-    /// How far it steps, either way.
+    /// The largest step in either direction.
     seconds_max: i64,
 }
 
 impl Clock {
-    /// `None`: there is no libfaketime.
+    /// `None`: libfaketime is not installed.
     pub(super) fn start(folder: &Path, seconds_max: i64) -> Option<Self> {
         let clock = Self {
             library: servers::faketime()?,
@@ -26,13 +27,13 @@ impl Clock {
         Some(clock)
     }
 
-    /// What a relay is started with.
+    /// The environment of a relay.
     pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("LD_PRELOAD", self.library.display().to_string()),
             ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
             ("FAKETIME_NO_CACHE", "1".into()),
-            // A step of the wall clock never moves the monotonic one.
+            // A step of the wall clock never changes the monotonic clock.
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ]
@@ -52,7 +53,7 @@ impl Clock {
     }
 
     fn set(&self, seconds: i64) {
-        // Replaced as a whole: a relay must not read half of it.
+        // The file is replaced as a whole, so that a relay never reads half of it.
         let new = self.file.with_extension("new");
         std::fs::write(&new, format!("{seconds:+}s\n")).unwrap();
         std::fs::rename(&new, &self.file).unwrap();

@@ -1,4 +1,4 @@
-//! Where the outbox is, what fails there, and what it says afterwards.
+//! The database of a campaign: its faults, and what it contains afterwards.
 
 pub(super) mod mongodb;
 pub(super) mod postgres;
@@ -13,29 +13,29 @@ use uuid::Uuid;
 
 pub(super) trait Database: Sized {
     const NAME: &'static str;
-    /// Faults that are not tried here, in words.
+    /// Faults that are not tested here, in words.
     const NOT_COVERED: &'static [&'static str];
     /// How far the relays' clock may step.
     const CLOCK_SECONDS_MAX: i64 = 90;
 
-    /// A server of the campaign's own. `None`: not installed.
+    /// Starts a private server. `None`: not installed.
     async fn start(folder: &Path) -> Option<Self>;
 
     /// Name and version.
     async fn version(&self) -> String;
 
-    /// The address for one relay, and the network link it leads through, if there is a network.
+    /// The address for one relay, and its network link, if there is a network.
     async fn link(&self) -> (Option<Arc<Proxy>>, String);
 
-    /// Makes the application's own tables.
+    /// Creates the application's own tables.
     async fn prepare(&self);
 
-    /// Starts producers. They end when told so; then the ledger knows everything they did.
+    /// Starts producers. After they were stopped, the ledger contains everything they did.
     fn produce(&self, ledger: &Arc<Ledger>, seed: u64, stop: CancellationToken) -> JoinSet<()>;
 
     fn fail(&self, storm: &mut Storm);
 
-    /// Which of these events the outbox holds.
+    /// Which of these events exist in the outbox.
     async fn which_exist(&self, ids: &[Uuid]) -> HashSet<Uuid>;
 
     /// How many events are neither published nor dead.
@@ -47,8 +47,8 @@ pub(super) trait Database: Sized {
 /// What the faults cost the events.
 pub(super) struct Charges {
     pub(super) dead: u64,
-    /// How many have an attempt on their account.
+    /// How many events have a counted attempt.
     pub(super) charged: u64,
-    /// Some of what they were charged for.
+    /// Some of the errors for which they were charged.
     pub(super) errors: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! Applications: each counts up a row of its own and writes events about it, in one transaction. What it does is in the ledger.
+//! Applications: in one transaction, each increments its own row and writes events about it. The ledger
+//! records what it does.
 
 pub(super) mod mongodb;
 pub(super) mod postgres;
@@ -16,7 +17,7 @@ use super::TOPIC;
 
 const KEYS: u32 = 48;
 
-/// Events that a transaction wrote: of one key, with their places in it.
+/// The events of a transaction: one key, with their places in it.
 #[derive(Debug, Default)]
 struct Written {
     key: String,
@@ -55,11 +56,11 @@ struct Turn {
     key: String,
     count: u64,
     rolls_back: bool,
-    /// Writes more and takes only that back.
+    /// Writes more events and rolls back only those.
     savepoint: bool,
-    /// How long it stays open after it has written.
+    /// How long it stays open after writing.
     open: Duration,
-    /// Before the next one.
+    /// The pause before the next transaction.
     pause: Duration,
 }
 
@@ -76,7 +77,8 @@ impl Turn {
         }
     }
 
-    /// Open for seconds, of keys of its own: it would stop all others of its key.
+    /// A transaction that stays open for seconds. It has its own keys, because it blocks all other writers of
+    /// its key.
     fn long(rng: &mut StdRng) -> Self {
         Self {
             key: format!("slow-{}", rng.random_range(0..4)),
@@ -86,7 +88,7 @@ impl Turn {
     }
 }
 
-/// Less, when producing is to end.
+/// Sleeps, but not longer than until producing must end.
 async fn sleep(time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = tokio::time::sleep(time) => {}
@@ -94,7 +96,7 @@ async fn sleep(time: Duration, stop: &CancellationToken) {
     }
 }
 
-/// The events that follow when a key's counter went up by `count` to `last`.
+/// The events after a key's counter was increased by `count` to `last`.
 fn events(key: &str, count: u64, last: u64) -> Vec<(Event, u64)> {
     let event = |n| {
         Event::to(TOPIC)

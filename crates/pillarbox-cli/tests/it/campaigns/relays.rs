@@ -1,4 +1,4 @@
-//! Relays that are killed, paused, told to leave and started again, each behind network links of its own.
+//! Relays that are killed, paused, stopped and restarted. Each has its own network links.
 
 mod process;
 
@@ -21,14 +21,15 @@ use tokio::{process::Command, sync::Mutex};
 use self::process::Process;
 use super::{PATIENCE, RELAYS, broker::Broker, clock::Clock, database::Database};
 
-/// Short, so that a relay can be paused beyond it often.
+/// Short, so that a relay is often paused for longer.
 pub(super) const LEASE_MS: u64 = 2_000;
-/// How long a relay may take to leave after SIGTERM: its own limits for publishing, settling and handing back, on a busy machine.
+/// How long a relay may take to stop after SIGTERM: the sum of its own limits for publishing, settling and
+/// handing back, on a busy machine.
 const LEAVE_MAX: Duration = Duration::from_secs(45);
 
 pub(super) struct Relays {
     slots: Vec<Arc<Mutex<Process>>>,
-    /// One for each relay that has one of its own.
+    /// One for each relay that has its own link.
     database_links: Vec<Arc<Proxy>>,
     broker_links: Vec<Arc<Proxy>>,
     folder: PathBuf,
@@ -108,14 +109,15 @@ impl Relays {
         }
     }
 
-    /// Starts what has ended by itself, as a supervisor does.
+    /// Restarts relays that have ended by themselves, as a supervisor does.
     pub(super) async fn revive(&self) {
         for slot in &self.slots {
             slot.lock().await.revive();
         }
     }
 
-    /// They must stop in order now that nothing fails, and must have said nothing alarming.
+    /// Stops all relays. Without faults they must stop properly, and their logs must contain nothing
+    /// alarming.
     pub(super) async fn stop_all(&self, summary: &mut Summary) {
         for slot in &self.slots {
             let mut slot = slot.lock().await;
@@ -125,7 +127,7 @@ impl Relays {
         }
     }
 
-    /// Leaves the logs beside the report, or shows their ends.
+    /// Keeps the logs beside the report, or prints their ends.
     pub(super) fn show_logs(&self, campaign: &Campaign) {
         for n in 0..self.slots.len() {
             let log = self.folder.join(format!("relay-{n}.log"));
@@ -141,7 +143,7 @@ impl Relays {
     }
 }
 
-/// Kills, pauses and stops one relay again and again. It runs when the storm is over.
+/// Repeatedly kills, pauses and stops one relay. The relay is running when the storm is over.
 async fn come_and_go(slot: Arc<Mutex<Process>>, mut source: Source) {
     while source.next(700..3_500).await {
         let mut relay = slot.lock().await;

@@ -1,4 +1,4 @@
-//! MongoDB with accounts: the rights that are documented, and no more.
+//! MongoDB with user accounts: exactly the documented rights are enough.
 
 use mongodb::{
     Client,
@@ -8,7 +8,7 @@ use pillarbox_testkit::servers::{Mongo, MongoOptions};
 
 use super::*;
 
-/// What must not stand in an address as it is.
+/// A password that must be percent-encoded in an address.
 const PASSWORD: &str = "p@ss:w/rd?";
 const PASSWORD_IN_ADDRESS: &str = "p%40ss%3Aw%2Frd%3F";
 
@@ -74,7 +74,7 @@ async fn an_account_of_mongodb_needs_the_roles_that_are_documented() {
         "{said}"
     );
 
-    // Everything but an upgrade.
+    // Everything except an upgrade.
     let event = "enqueue --topic t.x --type Paid --aggregate-type order --aggregate-id o-1 --payload {}";
     let event: Vec<&str> = event.split(' ').collect();
     done("app", &event);
@@ -82,10 +82,9 @@ async fn an_account_of_mongodb_needs_the_roles_that_are_documented() {
     let mut relay = pillarbox(folder.path());
     relay.env("PILLARBOX_OUTBOX__DATABASE__URL", url("app"));
     let relay = Running::spawn(relay.args(["run", "--no-http"]));
-    let deadline = Instant::now() + DEADLINE;
-    while !done("app", &["status", "--json"]).contains(r#""pending":0"#) {
-        assert!(Instant::now() < deadline, "it is not delivered");
-    }
+    until_blocking("it is delivered", || {
+        done("app", &["status", "--json"]).contains(r#""pending":0"#)
+    });
     let (ended, out) = relay.stop();
     assert_eq!(ended, 0);
     assert!(out.contains(r#""event_type":"Paid""#), "{out}");

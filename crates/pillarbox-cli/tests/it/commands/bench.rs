@@ -1,4 +1,4 @@
-//! `bench` measures, checks what it measured, and leaves nothing behind. How fast is not asked here.
+//! `bench` measures, checks what it measured, and leaves nothing behind. These tests don't check the speed.
 
 use pillarbox_testkit::servers;
 
@@ -33,7 +33,7 @@ fn a_drain_on_sqlite_is_measured_and_checked() {
         assert_eq!(code(&output), 0, "{}", stderr(&output));
         let report = json(&output);
         for key in KEYS {
-            assert!(report.get(key).is_some(), "{key} is missing: {report}");
+            assert!(report.get(key).is_some(), "the report lacks {key}: {report}");
         }
         assert_eq!(
             (&report["events"], &report["lost"]),

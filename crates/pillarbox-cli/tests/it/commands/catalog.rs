@@ -1,4 +1,4 @@
-//! The kinds of events, at the terminal and over HTTP.
+//! The catalogue of kinds of events, on the command line and over HTTP.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Checks by hand: over a file, over what is pending, and as part of the configuration.
+//! `pillarbox check`: over a file, over pending events, and as part of `config check`.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn a_file_is_checked_and_the_exit_code_tells() {
     let output = run_with_input(folder.path(), &["check", "-"], &good);
     assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
     assert_eq!(stdout(&output), "");
-    assert!(stderr(&output).contains("2 checked, 0 failed, 0 only warned of."));
+    assert!(stderr(&output).contains("2 checked, 0 failed, 0 with warnings only."));
 
     let mixed = [line(3), line(4), "\n".into(), line(1), line(101)].concat();
     std::fs::write(folder.path().join("events.ndjson"), &mixed).unwrap();
@@ -132,7 +132,7 @@ fn a_broken_schema_or_rule_stops_a_relay_before_it_starts() {
         assert_eq!(code(&output), 2, "{command:?}");
         assert!(stderr(&output).contains("X/1.json"), "{}", stderr(&output));
     }
-    // What does not check goes on.
+    // Commands that run no checks still work.
     assert_eq!(code(&run(folder.path(), &["status"])), 0);
     std::fs::write(
         folder.path().join("pillarbox.yaml"),
@@ -165,22 +165,17 @@ fn versions_are_compared_within_a_file_and_with_what_was_let_through() {
     assert_eq!(code(&output), 1, "{}{}", stdout(&output), stderr(&output));
     assert!(stdout(&output).starts_with("line 3 "), "{}", stdout(&output));
 
-    // SQLite's part of it: the relay, a restart, the index.
+    // The same on SQLite: the relay, a restart, the index.
     assert_eq!(code(&run_with_input(folder.path(), &["enqueue", "-"], &stale)), 0);
     let waits = |wanted: (u64, u64)| {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        until_ok_blocking(|| {
             let status = json(&run(folder.path(), &["--json", "status"]));
             let found = (
                 status["pending"].as_u64().unwrap(),
                 status["dead"].as_u64().unwrap(),
             );
-            if found == wanted {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{status}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            if found == wanted { Ok(()) } else { Err(status) }
+        });
     };
     let relay = Running::start(folder.path(), &["run", "--no-http"]);
     waits((0, 1));

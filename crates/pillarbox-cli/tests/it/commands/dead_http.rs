@@ -1,4 +1,4 @@
-//! Dead letters over HTTP: seen, explained, replayed and discarded.
+//! Dead letters over HTTP: listing, showing, replaying and discarding.
 
 use std::net::TcpStream;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Takes `kept.>`, and also what `more` says.
+/// Writes a configuration with a route for `kept.>` and the routes in `more`.
 pub(super) fn configure(folder: &Path, more: &str) {
     let routes = format!("[{{ topic: \"kept.>\", sink: out }}{more}]");
     let text = format!(
@@ -15,7 +15,7 @@ pub(super) fn configure(folder: &Path, more: &str) {
     std::fs::write(folder.join("pillarbox.yaml"), text).unwrap();
 }
 
-/// Event `id` of its key, on a topic that no route takes at first.
+/// Event `id` of this key, on a topic that no route matches at first.
 pub(super) fn lost(id: u32, key: &str) -> String {
     line(id).replace("t.x", "lost.x").replace(
         &format!(r#""aggregate_id":"{id}""#),
@@ -49,7 +49,7 @@ impl Served {
         let length = body.len();
         let request =
             format!("{head} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n{kind}\r\n{body}");
-        // The answer may come, and the connection end, before the whole body is taken.
+        // The answer may arrive, and the connection end, before the whole body is read.
         let _ = stream.write_all(request.as_bytes());
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -81,14 +81,13 @@ impl Served {
     }
 
     pub(super) fn until_open(&self, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        until_ok_blocking(|| {
             let open = self.open();
             if open.len() == count {
-                return open;
+                return Ok(open);
             }
-            assert!(Instant::now() < deadline, "not {count} are dead: {open:?}");
-        }
+            Err(format!("expected {count} dead letters: {open:?}"))
+        })
     }
 
     fn show(&self, n: u32) -> Value {
@@ -165,7 +164,7 @@ fn what_no_route_takes_is_explained_and_delivered_once_there_is_one() {
         dry,
         json!({"dry_run": true, "touched": {"count": 2, "keys": 1, "topics": [["lost.x", 2]]}, "done": 0})
     );
-    assert_eq!(served.open().len(), 3, "a dry run does nothing");
+    assert_eq!(served.open().len(), 3, "a dry run must change nothing");
 
     let order = json!({"filter": {"ids": [id(3)]}, "by": "Zoë", "why": "a test order"});
     assert_eq!(served.done("/v1/dead/discard", &order)["done"], 1);
@@ -184,7 +183,7 @@ fn what_no_route_takes_is_explained_and_delivered_once_there_is_one() {
     let status = served.get("/v1/status").1;
     assert_eq!(
         status["store"]["dead"], 2,
-        "only open ones wait for somebody: {status}"
+        "only open letters may be counted: {status}"
     );
     assert_eq!(served.relay.stop().0, 0);
 
@@ -196,10 +195,7 @@ fn what_no_route_takes_is_explained_and_delivered_once_there_is_one() {
         &json!({"all": true, "why": "there is a route now"}),
     );
     assert_eq!(replayed["done"], 2);
-    let deadline = Instant::now() + DEADLINE;
-    while json(&run(folder.path(), &["status", "--json"]))["failed"] != 0 {
-        assert!(Instant::now() < deadline, "they were never delivered");
-    }
+    until_none(folder.path(), "failed");
     let shown = served.show(1);
     assert_eq!(
         (&shown["state"], &shown["recoveries"][0]["by"]),
@@ -226,26 +222,21 @@ fn thousands_are_replayed_and_discarded_in_pieces() {
     enqueue(folder.path(), &lines);
     let served = Served::start(folder.path(), &["run"]);
     let topic = json!({"topic": "lost.>"});
-    let deadline = Instant::now() + DEADLINE;
     let dead = || {
         served.done("/v1/dead/replay", &json!({"filter": topic, "dry_run": true}))["touched"]["count"].clone()
     };
-    while dead() != 2_100 {
-        assert!(Instant::now() < deadline, "not all died");
-    }
+    until_blocking("all died", || dead() == 2_100);
     let replayed = served.done("/v1/dead/replay", &json!({"filter": topic}));
     assert_eq!(
         (&replayed["touched"]["count"], &replayed["done"]),
         (&2_100.into(), &2_100.into())
     );
-    while dead() != 2_100 {
-        assert!(Instant::now() < deadline, "not all died again");
-    }
+    until_blocking("all died again", || dead() == 2_100);
     for n in [0, 2_099] {
         assert_eq!(
             served.show(n)["recoveries"].as_array().unwrap().len(),
             1,
-            "each went once"
+            "each letter must be replayed once"
         );
     }
     let copied = served.done(
@@ -257,9 +248,9 @@ fn thousands_are_replayed_and_discarded_in_pieces() {
         .as_str()
         .unwrap()
         .to_owned();
-    while served.get(&format!("/v1/dead/{copy}")).0 != 200 {
-        assert!(Instant::now() < deadline, "the copy never died");
-    }
+    until_blocking("the copy died", || {
+        served.get(&format!("/v1/dead/{copy}")).0 == 200
+    });
     let shown = served.get(&format!("/v1/dead/{copy}")).1;
     assert_eq!(shown["event"]["headers"]["replay-of"], id(7));
     let discarded = served.done("/v1/dead/discard", &json!({"all": true, "why": "made up"}));
@@ -326,7 +317,11 @@ fn a_request_that_is_wrong_hears_what_to_do() {
         status == 413 && answer["error"].as_str().unwrap().contains("65536"),
         "{answer}"
     );
-    assert_eq!(served.open().len(), 1, "none of these did anything");
+    assert_eq!(
+        served.open().len(),
+        1,
+        "none of these requests may change anything"
+    );
 }
 
 #[test]
@@ -364,7 +359,7 @@ fn replays_can_be_forbidden_and_old_letters_are_dropped() {
     served.until_open(1);
     assert_eq!(served.relay.stop().0, 0);
 
-    // It died in 1970.
+    // Pretend that it died in 1970.
     let database = format!("sqlite:{}", folder.path().join("pillarbox.db").display());
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let pool = sqlx::SqlitePool::connect(&database).await.unwrap();

@@ -1,11 +1,11 @@
-//! Dead letters at a terminal: before many are touched, somebody is asked. `script` makes the terminal.
+//! Dead letters at a terminal: a bulk action asks for confirmation. `script` provides the terminal.
 
 use super::{
     dead_http::{Served, configure, enqueue, lost},
     *,
 };
 
-/// Three dead letters and nobody at work. `None`: there is no `script` here, or nothing to make a terminal of.
+/// Three dead letters and no relay. `None`: `script` is not installed, or it can't create a terminal.
 fn dead_letters() -> Option<TempDir> {
     let works = |arguments: &[&str]| {
         let output = Command::new("script").args(arguments).output();
@@ -27,7 +27,7 @@ fn dead_letters() -> Option<TempDir> {
     Some(folder)
 }
 
-/// The exit code, and what was seen on the terminal.
+/// Returns the exit code and the output of the terminal.
 fn at_a_terminal(folder: &Path, arguments: &str, typed: &str) -> (i32, String) {
     let command = format!("'{}' {arguments}", env!("CARGO_BIN_EXE_pillarbox"));
     let mut child = Command::new("script")
@@ -65,7 +65,7 @@ fn a_person_is_asked_before_many_are_touched_and_only_a_yes_is_one() {
             "{no:?}: {seen}"
         );
         assert!(
-            seen.contains("Shall 3 events be discarded? [y/N]"),
+            seen.contains("3 events will be discarded. Continue? [y/N]"),
             "{no:?}: {seen}"
         );
         assert!(seen.contains("Nothing was changed."), "{no:?}: {seen}");
@@ -73,17 +73,23 @@ fn a_person_is_asked_before_many_are_touched_and_only_a_yes_is_one() {
     }
 
     let (code, seen) = at_a_terminal(folder, "dead replay --topic 'lost.>'", "n\n");
-    assert!(seen.contains("Shall 3 events be replayed? [y/N]"), "{seen}");
+    assert!(
+        seen.contains("3 events will be replayed. Continue? [y/N]"),
+        "{seen}"
+    );
     assert_eq!((code, open(folder)), (1, 3), "{seen}");
 
-    // One event that was named is no bulk.
+    // One event given by its id is not a bulk action.
     let first = "018f0000-0000-7000-8000-000000000001";
     let (code, seen) = at_a_terminal(folder, &format!("dead discard {first} --why x"), "");
     assert!(!seen.contains("[y/N]"), "{seen}");
     assert_eq!((code, open(folder)), (0, 2), "{seen}");
 
     let (code, seen) = at_a_terminal(folder, discard, "y\n");
-    assert!(seen.contains("Shall 2 events be discarded? [y/N]"), "{seen}");
+    assert!(
+        seen.contains("2 events will be discarded. Continue? [y/N]"),
+        "{seen}"
+    );
     assert!(seen.contains("2 discarded."), "{seen}");
     assert_eq!((code, open(folder)), (0, 0), "{seen}");
 }

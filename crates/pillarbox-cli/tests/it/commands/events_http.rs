@@ -1,4 +1,4 @@
-//! Events written over HTTP: all of them or none, and told apart by their ids.
+//! Events written over HTTP: all of them or none, with duplicates found by their ids.
 
 use std::net::TcpStream;
 
@@ -9,13 +9,13 @@ use super::{dead_http::Served, *};
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
-/// Its status, its head and its body.
+/// Returns the status, the headers and the body.
 fn post(served: &Served, kind: &str, body: &str) -> (u16, String, Value) {
     let mut stream = TcpStream::connect(&served.address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let length = body.len();
     let head = format!("POST /v1/events HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n");
-    // The answer may come, and the connection end, before the whole body is taken.
+    // The answer may arrive, and the connection end, before the whole body is read.
     let _ = stream.write_all(format!("{head}Content-Type: {kind}\r\n\r\n{body}").as_bytes());
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -65,18 +65,17 @@ fn events_posted_as_json_a_list_or_ndjson_are_delivered_once() {
     );
     let (status, ..) = post(&served, NDJSON, &format!("\n{}\r\n{}", line(3), line(4)));
     assert_eq!(status, 201);
-    let deadline = Instant::now() + DEADLINE;
-    while pending(folder.path()) > 0 {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until_blocking("all are delivered", || pending(folder.path()) == 0);
     let (code, out) = served.relay.stop();
     assert_eq!(code, 0);
     for n in 1..=4 {
         let id = format!("018f0000-0000-7000-8000-{n:012}");
         assert_eq!(out.matches(&id).count(), 1, "{out}");
     }
-    assert!(out.contains(r#""payload":{"n":1}"#), "byte for byte: {out}");
+    assert!(
+        out.contains(r#""payload":{"n":1}"#),
+        "the payload must be unchanged: {out}"
+    );
 }
 
 #[test]
@@ -93,8 +92,8 @@ fn what_cant_be_taken_is_refused_whole_and_says_why() {
     let many = line(4).repeat(10_001);
     let huge = " ".repeat(9 * 1024 * 1024);
     let cases = [
-        (JSON, "{".to_owned(), 400, "no event"),
-        (JSON, "[{}]".to_owned(), 400, "no list of events"),
+        (JSON, "{".to_owned(), 400, "not an event"),
+        (JSON, "[{}]".to_owned(), 400, "not a list of events"),
         (JSON, "[]".to_owned(), 400, "no event in the body"),
         (NDJSON, format!("{}{{\n", line(1)), 400, "line 2: "),
         (
@@ -117,7 +116,7 @@ fn what_cant_be_taken_is_refused_whole_and_says_why() {
     assert_eq!(
         (status, &answer["new"]),
         (201, &1.into()),
-        "nothing of it was written before: {answer}"
+        "a refused request must write nothing: {answer}"
     );
 }
 
@@ -130,17 +129,16 @@ fn too_much_that_waits_is_a_429_with_its_retry_after_and_an_exit_code() {
     configure(folder.path(), &nowhere, classes);
     let served = Served::start(folder.path(), &["run"]);
     served.relay.says("Relaying from");
-    let deadline = Instant::now() + DEADLINE;
     let mut n = 0;
-    let (head, answer) = loop {
+    let (head, answer) = until_ok_blocking(|| {
         n += 1;
         let (status, head, answer) = post(&served, JSON, &line(n));
         if status == 429 {
-            break (head, answer);
+            return Ok((head, answer));
         }
         assert_eq!(status, 201, "{answer}");
-        assert!(Instant::now() < deadline);
-    };
+        Err(format!("{n} events are written and none is refused"))
+    });
     let retry: u64 = head
         .lines()
         .find_map(|line| line.strip_prefix("retry-after: "))
@@ -194,15 +192,13 @@ fn too_much_that_waits_is_a_429_with_its_retry_after_and_an_exit_code() {
     let output = run_with_input(folder.path(), &["enqueue", "--ndjson", "--json"], &line(n + 2));
     assert_eq!(json(&output)["busy"]["class"], "bulk");
 
-    // Configured away by an empty list, it is gone with the next relay.
+    // An empty list removes the class at the start of the next relay.
     drop(served);
     configure(folder.path(), &nowhere, "  backpressure: { classes: [] }\n");
     let served = Served::start(folder.path(), &["run"]);
-    let deadline = Instant::now() + DEADLINE;
-    while post(&served, JSON, &line(n + 3)).0 == 429 {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until_blocking("nothing is refused", || {
+        post(&served, JSON, &line(n + 3)).0 != 429
+    });
 }
 
 #[test]
@@ -223,7 +219,7 @@ fn a_version_that_is_taken_is_a_409_and_nothing_is_written() {
     assert_eq!(status, 409, "{answer}");
     let why = answer["error"].as_str().unwrap();
     assert!(why.contains("version 7 of a o-1 is taken"), "{answer}");
-    // The same event again is no other version, and of what was refused nothing is there.
+    // The same event again is not another version. Nothing of the refused request was written.
     let (status, _, answer) = post(&served, NDJSON, &format!("{}{}", versioned(1), line(3)));
     assert_eq!(
         (status, &answer["new"], &answer["duplicate"]),
@@ -246,21 +242,20 @@ async fn a_database_that_is_away_is_a_503_with_its_retry_after() {
     assert_eq!(code(&made), 0, "{}", stderr(&made));
     proxy.set(Fault::Refuse).await;
     let served = Served::start(folder.path(), &["run"]);
-    // Before the relay has seen its database, and after.
+    // Once before the relay has seen its database, and once after.
     for n in 1..=2 {
         let (status, head, answer) = post(&served, JSON, &line(n));
         assert_eq!(status, 503, "{answer}");
         assert!(head.contains("\r\nretry-after: 5\r\n"), "{head}");
         proxy.set(Fault::Pass).await;
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        until_ok_blocking(|| {
             let (status, _, answer) = post(&served, JSON, &line(n));
             if status == 201 {
-                break;
+                return Ok(());
             }
             assert_eq!(status, 503, "{answer}");
-            assert!(Instant::now() < deadline, "{answer}");
-        }
+            Err(answer)
+        });
         proxy.set(Fault::Refuse).await;
     }
 }

@@ -1,12 +1,12 @@
-//! Clients that say nothing, or slowly: they keep nobody else out.
+//! Clients that send nothing, or send slowly, must not keep others out.
 
 use std::net::TcpStream;
 
 use super::{dead_http::Served, *};
 
-/// As many as are served at a time.
+/// The maximum of connections at a time.
 const CONNECTIONS: usize = 512;
-/// As many large bodies, and writers, as there may be at a time.
+/// The maximum of large bodies, and of writers, at a time.
 const WRITERS: usize = 8;
 
 fn served() -> (TempDir, Served) {
@@ -27,7 +27,7 @@ fn begun(served: &Served, text: &str) -> TcpStream {
 fn those_who_ask_nothing_give_their_places_up() {
     let (_folder, served) = served();
     let silent: Vec<TcpStream> = (0..CONNECTIONS).map(|_| begun(&served, "GET /v1/st")).collect();
-    // The next one waits, and not for ever.
+    // The next client waits, but not for ever.
     assert_eq!(served.get("/v1/status").0, 200);
     drop(silent);
 }
@@ -46,7 +46,7 @@ fn slow_bodies_keep_no_writer_of_one_event_out() {
         .collect();
     let event = line(1);
     let mut stream = begun(&served, &(head(event.len()) + &event));
-    // Less than a slow one may take.
+    // Less than a slow client may take.
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();

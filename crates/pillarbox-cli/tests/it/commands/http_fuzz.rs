@@ -1,4 +1,4 @@
-//! Requests nobody's program would send.
+//! Requests that no proper client would send.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -41,7 +41,7 @@ const BODIES: &[&str] = &[
 #[derive(Debug)]
 struct Input {
     bytes: Vec<u8>,
-    /// Whether it is HTTP, whatever it asks for: then it is answered.
+    /// Whether it is valid HTTP. Then it must be answered.
     well_formed: bool,
 }
 
@@ -102,7 +102,7 @@ fn post(fuzz: &mut Fuzz) -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-/// Everything but letters, digits and what is said to be left.
+/// Encodes everything except letters, digits and the bytes in `left`.
 fn percent_encoded(bytes: &[u8], left: &[u8]) -> String {
     let short = &bytes[..bytes.len().min(2_000)];
     let mut text = String::new();
@@ -121,10 +121,10 @@ fn percent_encoded(bytes: &[u8], left: &[u8]) -> String {
 fn answer(address: &str, input: &Input) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    // The answer may come, and the connection end, before the whole request is taken.
+    // The answer may arrive, and the connection end, before the whole request is read.
     let _ = stream.write_all(&input.bytes);
     if !input.well_formed {
-        // It may promise more than it has.
+        // The request may announce more bytes than it has.
         let _ = stream.shutdown(Shutdown::Write);
     }
     let mut answer = Vec::new();
@@ -137,7 +137,7 @@ fn answer(address: &str, input: &Input) -> String {
 }
 
 fn judge(answer: &str, well_formed: bool) {
-    // Bytes that were mangled as a whole may have the secret where anything may stand.
+    // In mangled bytes the secret may be anywhere, also where it is no secret.
     if well_formed {
         assert_no_secret(answer);
     }
@@ -147,19 +147,19 @@ fn judge(answer: &str, well_formed: bool) {
     };
     let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
     assert!((200..500).contains(&status), "{answer}");
-    // What is no route or no HTTP is answered by the server itself, in its own few words or none.
+    // For unknown routes and invalid HTTP, the server itself answers, with a short text or none.
     if matches!(status, 400 | 413 | 415 | 422) && head.contains("application/json") {
         let problem: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {answer}"));
         assert_says_something(&problem["error"].as_str().unwrap().replace(SECRET, ""));
     } else if well_formed {
         assert!(
             matches!(status, 200 | 201 | 404 | 405 | 414 | 431),
-            "an error without words: {answer}"
+            "an error without a message: {answer}"
         );
     }
 }
 
-/// Requests to the HTTP API, mangled: each is answered, none with a 5xx, and errors say something.
+/// Mangled requests to the HTTP API: each is answered, none with a 5xx, and errors have a message.
 #[test]
 fn torture_fuzz_http() {
     let campaign = Campaign::begin("fuzz_http");

@@ -31,6 +31,6 @@ fn an_inbox_is_made_where_it_is_wanted_and_its_sql_is_shown() {
     }
     assert!(
         !folder.path().join("other.db").exists(),
-        "nothing is touched by looking"
+        "`--print` must not create the file"
     );
 }

@@ -1,4 +1,4 @@
-//! `migrate` by a role that owns nothing but its own schema.
+//! `migrate` with a role that owns only its own schema.
 
 use sqlx::{AssertSqlSafe, PgPool};
 
@@ -45,11 +45,7 @@ async fn a_role_without_the_right_to_the_functions_schema_migrates_and_relays_wi
     let written = run_with_input(folder.path(), &["enqueue", "--ndjson"], &line(1));
     assert_eq!(code(&written), 0, "{}", stderr(&written));
     let relay = Running::start(folder.path(), &["run", "--no-http"]);
-    let deadline = Instant::now() + DEADLINE;
-    while json(&run(folder.path(), &["status", "--json"]))["pending"] != 0 {
-        assert!(Instant::now() < deadline, "it is not delivered");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until_none(folder.path(), "pending");
     let (ended, out) = relay.stop();
     assert_eq!(ended, 0);
     assert!(out.contains("018f0000-0000-7000-8000-000000000001"), "{out}");

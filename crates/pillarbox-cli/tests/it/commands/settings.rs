@@ -79,8 +79,9 @@ fn every_command_teaches_by_example() {
         "tail",
         "streams",
         "config",
-        "bench",
         "completions",
+        #[cfg(feature = "bench")]
+        "bench",
     ] {
         let help = stdout(&run(folder.path(), &[command, "--help"]));
         assert!(

@@ -1,4 +1,4 @@
-//! What a relay says of itself, of its database's file, and of limits that it does not know.
+//! What a relay reports about itself, its database file, and limits that are not in its configuration.
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
@@ -42,7 +42,7 @@ fn a_database_that_everybody_can_read_is_warned_of() {
     let folder = migrated();
     let database = folder.path().join("pillarbox.db");
     let mode = || std::fs::metadata(&database).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(), 0o600, "as it was made");
+    assert_eq!(mode(), 0o600, "the mode of a new file");
     let fine = json(&run(folder.path(), &["config", "check", "--json"]));
     assert_eq!(fine["warnings"].as_array().unwrap().len(), 0, "{fine}");
 
@@ -57,23 +57,19 @@ fn a_database_that_everybody_can_read_is_warned_of() {
     let relay = Running::start(folder.path(), &["run", "--no-http"]);
     relay.says("can be read by everybody");
     assert_eq!(relay.stop().0, 0);
-    assert_eq!(mode(), 0o644, "it is the owner's to change");
+    assert_eq!(mode(), 0o644, "a relay must not change the mode");
 }
 
 fn until_classes(folder: &Path, expected: &[&str]) {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
+    wait::until_ok_blocking(|| {
         let status = json(&run(folder, &["status", "--json"]));
         let classes = status["pressure"].as_array().unwrap().iter();
         let classes: Vec<&str> = classes.map(|class| class["class"].as_str().unwrap()).collect();
         if classes == expected {
-            return;
+            return Ok(());
         }
-        assert!(
-            Instant::now() < deadline,
-            "{classes:?} are there, not {expected:?}"
-        );
-    }
+        Err(format!("found {classes:?}, expected {expected:?}"))
+    });
 }
 
 #[test]
@@ -87,7 +83,7 @@ fn a_relay_without_classes_leaves_those_of_others_alone() {
     let with = start("  backpressure: { classes: [{ name: bulk, hard: 100 }] }\n");
     until_classes(folder.path(), &["bulk"]);
 
-    // It says so when it has looked; it would have removed them before.
+    // The relay reports this after it has looked. If it removed classes, it would have done so before.
     let without = start("");
     without.says("no `backpressure.classes`");
     until_classes(folder.path(), &["bulk"]);

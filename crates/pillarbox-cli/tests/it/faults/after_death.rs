@@ -1,4 +1,4 @@
-//! What becomes of a key after one of its events died, as its route says.
+//! What happens to a key after one of its events died, for each setting of the route.
 
 use async_nats::jetstream::{self, stream};
 use pillarbox::{Event, Outbox};
@@ -11,7 +11,7 @@ const PUBLISHED: &str = "select count(*) from outbox_events where status = 'publ
 const HELD: &str = "select count(*) from outbox_events where status = 'held'";
 const DEAD: &str = "select count(*) from outbox_events where status = 'dead'";
 
-/// With a stream SMALL that takes nothing large, and a route to it.
+/// A scene with a stream SMALL that refuses large events, and a route to it.
 async fn scene(after_death: &str) -> Option<(Scene, Nats)> {
     let (scene, nats) = Scene::start(|config| {
         config.routes = format!(
@@ -50,7 +50,7 @@ async fn enqueue(producer: &Producer, events: &[Event]) {
     tx.commit().await.unwrap();
 }
 
-/// Whatever relays do meanwhile.
+/// Also when the relay is killed and another one starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocked_key_waits_for_a_person_and_the_others_go_on() {
     let Some((scene, nats)) = scene("block").await else {
@@ -73,7 +73,7 @@ async fn a_blocked_key_waits_for_a_person_and_the_others_go_on() {
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["letters"][0]["blocks_key"], true);
 
-    // Its cause is mended: it goes first, then the others.
+    // After the cause is fixed, the dead event goes first, then the others.
     context(&nats).await.update_stream(small(10_000)).await.unwrap();
     scene.done(&["dead", "replay", "--all", "--yes"]).await;
     scene.assert_whole().await;
@@ -104,14 +104,14 @@ async fn a_blocked_key_goes_on_when_its_dead_letter_is_discarded() {
         .done(&["dead", "discard", "--all", "--yes", "--why", "a test"])
         .await;
     scene.settled().await;
-    // From now on as if nothing had been.
+    // From now on the key is delivered as before.
     producer.place("key", 3).await;
     scene.assert_whole().await;
     assert_eq!(scene.count(DEAD).await, 1);
     relay.stop().await;
 }
 
-/// Its topic can be read, and that is enough: also for those that are read along with it.
+/// Its topic can be read, and that is enough to block the key, also for events of the same page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_cannot_be_read_blocks_its_key_too() {
     let Some((scene, _nats)) = scene("block").await else {
@@ -128,7 +128,7 @@ async fn a_row_that_cannot_be_read_blocks_its_key_too() {
     scene.until(DEAD, |events| events == 1).await;
     scene.until(HELD, |events| events == 2).await;
     scene.until(PUBLISHED, |events| events == 1).await;
-    // Nothing was mended: it dies again, and those behind it wait on.
+    // The cause is not fixed: it dies again, and the events behind it still wait.
     scene.done(&["dead", "replay", "--all", "--yes"]).await;
     let open = "select count(*) from outbox_events_dead where state = 'open'";
     scene.until(open, |letters| letters == 1).await;
@@ -153,9 +153,13 @@ async fn where_the_latest_is_enough_only_the_newest_goes_out() {
     scene.assert_whole().await;
     let arrived = messages(&scene.config.sink, "SMALL").await;
     let arrived: Vec<usize> = arrived.iter().map(|message| message.payload.len()).collect();
-    assert_eq!(arrived, [32], "the newest state alone");
+    assert_eq!(arrived, [32], "only the newest state may arrive");
     assert_eq!(scene.count(DEAD).await, 3);
     let open = "select count(*) from outbox_events_dead where state = 'open'";
-    assert_eq!(scene.count(open).await, 1, "only what failed wants looking at");
+    assert_eq!(
+        scene.count(open).await,
+        1,
+        "only the letter of the failed event may be open"
+    );
     relay.stop().await;
 }

@@ -1,5 +1,5 @@
-//! What the relay assumes about the database is broken: sequences that go back, caches, rows copied from elsewhere, rows that are
-//! far too large. Nothing is lost, and nothing fills the memory.
+//! Breaks what the relay assumes about the database: sequences that go back, caches, rows copied from
+//! elsewhere, rows that are far too large. No event is lost, and memory stays bounded.
 
 use pillarbox_testkit::servers::Nats;
 
@@ -7,7 +7,7 @@ use super::harness::{Producer, STREAM, Scene, messages};
 
 const PUBLISHED: &str = "select count(*) from outbox_events where status = 'published'";
 
-/// So many events, and the low marks above them.
+/// A scene with `count` delivered events and low marks above them.
 async fn delivered(count: u64) -> Option<(Scene, Nats)> {
     let (scene, nats) = Scene::start(|config| config.lease_ms = 1_000).await?;
     let relay = scene.relay("first").await;
@@ -44,7 +44,7 @@ async fn events_after_a_truncate_arrive_from_a_relay_at_work() {
     relay.stop().await;
 }
 
-/// The sequence has passed the old low mark when the relay comes back.
+/// The sequence has passed the old low mark before the relay starts again.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_after_a_truncate_arrive_from_a_relay_that_was_stopped() {
     let Some((scene, _nats)) = delivered(10).await else {
@@ -52,7 +52,11 @@ async fn events_after_a_truncate_arrive_from_a_relay_that_was_stopped() {
     };
     run(&scene, "truncate outbox_events restart identity").await;
     Producer::new(&scene).place("key-2", 30).await;
-    assert_eq!(pending(&scene).await, 30, "counted before a relay has looked");
+    assert_eq!(
+        pending(&scene).await,
+        30,
+        "`status` must count them before a relay starts"
+    );
     let relay = scene.relay("relay").await;
     scene.assert_whole().await;
     relay.stop().await;
@@ -69,10 +73,14 @@ async fn events_after_a_sequence_was_set_back_arrive() {
     )
     .await;
     Producer::new(&scene).place("key-2", 10).await;
-    assert_eq!(pending(&scene).await, 10, "counted before a relay has looked");
+    assert_eq!(
+        pending(&scene).await,
+        10,
+        "`status` must count them before a relay starts"
+    );
     let relay = scene.relay("relay").await;
     scene.until(PUBLISHED, |published| published == 10).await;
-    // The same under a relay at work.
+    // The same while a relay is running.
     run(
         &scene,
         "delete from outbox_events; select setval('outbox_events_seq', 1, false)",
@@ -100,7 +108,7 @@ async fn a_sequence_with_a_cache_is_refused_with_the_way_out() {
     relay.stop().await;
 }
 
-/// Ahead of this cluster's transactions, and behind them.
+/// Once ahead of this cluster's transactions, and once behind them.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_with_a_foreign_txid_arrive_once() {
     let Some((scene, _nats)) = delivered(1).await else {
@@ -124,7 +132,7 @@ async fn events_with_a_foreign_txid_arrive_once() {
     relay.stop().await;
 }
 
-/// 900 MB of headers in all.
+/// The headers have 900 MB in total.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_headers_become_dead_letters_and_fill_no_memory() {
     const GROWTH_BYTES_MAX: u64 = 60_000_000;

@@ -1,4 +1,4 @@
-//! NATS away or deaf for as long as a campaign is given, under a steady load.
+//! NATS is away, or its replies are lost, for the duration of a campaign, under a steady load.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,8 @@ use super::harness::{Config, Producer, STREAM, Scene, messages, read_stream};
 
 const EVENTS_PER_SECOND: u64 = 500;
 const KEYS: u64 = 97;
-/// How long the stream remembers ids: what was in flight when a longer outage began may be stored twice.
+/// How long the stream remembers ids. After a longer outage, events that were in flight at its start can be
+/// stored twice.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 /// 500 events a second, in transactions of five.
@@ -32,7 +33,7 @@ impl SteadyLoad {
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
             let began = Instant::now();
-            // A tick that comes late is made up for: the rate holds over the whole time.
+            // A late tick is made up for, so the rate holds over the whole time.
             let mut ticks =
                 tokio::time::interval(Duration::from_millis(1_000 * TOGETHER / EVENTS_PER_SECOND));
             let mut placed = 0;
@@ -47,7 +48,7 @@ impl SteadyLoad {
         Self { stop, task }
     }
 
-    /// How many events it wrote, and how many a second.
+    /// Returns how many events it wrote, and the rate per second.
     async fn stop(self) -> (u64, f64) {
         self.stop.cancel();
         let (placed, took) = self.task.await.unwrap();
@@ -55,7 +56,7 @@ impl SteadyLoad {
     }
 }
 
-/// A relay's way to NATS through a proxy. `None`: not installed.
+/// A scene whose relay reaches NATS through a proxy. `None`: not installed.
 async fn through_a_proxy(publish_timeout_ms: u64) -> Option<(Scene, Nats, Proxy)> {
     let (nats, postgres) = (Nats::start().await?, postgres().await?);
     let proxy = Proxy::in_front_of(&nats.url()).await;
@@ -72,14 +73,14 @@ async fn moves(scene: &Scene) {
     scene.until(published, |now| now >= before + 500).await;
 }
 
-/// Everything is delivered, nobody was charged, nothing died. The stream may have taken copies.
+/// Checks that every event is delivered, none was charged and none died. The stream may contain copies.
 async fn assert_an_outage_cost_nothing(scene: &Scene, nats: &Nats) -> Verdict {
     let unsettled = "select count(*) from outbox_events where status <> 'published'";
     scene.moves_until(unsettled, |waiting| waiting == 0).await;
     let charged = "select count(*) from outbox_events where attempts <> 0";
-    assert_eq!(scene.count(charged).await, 0, "an outage charges nobody");
+    assert_eq!(scene.count(charged).await, 0, "an outage must charge no event");
     let dead = "select count(*) from outbox_events_dead";
-    assert_eq!(scene.count(dead).await, 0, "nobody dies of an outage");
+    assert_eq!(scene.count(dead).await, 0, "an outage must make no dead letter");
     read_stream(&nats.url(), STREAM, &scene.ledger).await;
     let verdict = scene.ledger.verdict();
     assert!(verdict.is_whole(), "{verdict}");
@@ -115,7 +116,7 @@ async fn torture_nats_is_away_under_load() {
     if away < DUPLICATE_WINDOW {
         assert_eq!(verdict.duplicated, 0);
     }
-    // By the clock of the stream, which is this machine's.
+    // The stream's clock is the clock of this machine.
     let stored = messages(&nats.url(), STREAM).await;
     let first = stored.iter().map(stored_at).find(|at| *at >= returned).unwrap();
     let waited = first.duration_since(returned).unwrap();
@@ -124,13 +125,13 @@ async fn torture_nats_is_away_under_load() {
         away.as_secs_f64(),
         waited.as_secs_f64()
     );
-    // In company, a test process may wait for a processor longer than the relay waits for NATS.
+    // In a run with other tests, this process may wait for a processor longer than the relay waits for NATS.
     let patience = if campaign.is_short() { 20 } else { 2 };
     assert!(waited < Duration::from_secs(patience), "it took {waited:?}");
     relay.stop().await;
 }
 
-/// NATS stores everything and its replies are dropped, for 30 s at a time (or the budget, if that is shorter).
+/// NATS stores everything, but its replies are dropped, for 30 s at a time (or the budget, if shorter).
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_replies_of_nats_are_dropped_under_load() {
     const DEAF: Duration = Duration::from_secs(30);
@@ -157,7 +158,7 @@ async fn torture_replies_of_nats_are_dropped_under_load() {
         );
         assert!(
             stored > settled,
-            "nothing was stored unheard: {stored} stored, {settled} settled"
+            "no event was stored without an acknowledgement: {stored} stored, {settled} settled"
         );
         unheard += stored - settled;
         proxy.set(Fault::Pass).await;
@@ -165,7 +166,7 @@ async fn torture_replies_of_nats_are_dropped_under_load() {
     moves(&scene).await;
     let (placed, rate) = load.stop().await;
     let verdict = assert_an_outage_cost_nothing(&scene, &nats).await;
-    assert_eq!(verdict.duplicated, 0, "the stream holds each event once");
+    assert_eq!(verdict.duplicated, 0, "the stream must hold each event once");
     println!(
         "{verdict}; {placed} events, {rate:.0} a second; {times} times deaf; {unheard} events were stored unheard"
     );

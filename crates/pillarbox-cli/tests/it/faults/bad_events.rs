@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Executor};
 
 use super::harness::{Producer, STREAM, Scene, event, messages};
 
-/// Writes an event that is no part of the ledger: it is not to arrive where the others do.
+/// Writes an event that is not in the ledger, because it must not arrive in the same stream as the others.
 async fn enqueue(producer: &Producer, event: &Event) {
     let mut tx = producer.begin().await;
     Outbox::default().enqueue(&mut tx, event).await.unwrap();
@@ -27,7 +27,7 @@ async fn dead(scene: &Scene) -> Vec<(String, String, String, i32)> {
     assert_eq!(
         scene.count(said).await,
         0,
-        "the table and the letters say the same"
+        "the table and the dead letters must agree"
     );
     letters
 }
@@ -100,7 +100,8 @@ async fn what_no_route_takes_or_nats_finds_too_large_is_dead_and_says_so_and_its
             .aggregate("order", "key")
             .payload(format!("\"{}\"", "x".repeat(bytes - 2)))
     };
-    // Within the outbox's limit, and just under the server's: with its headers it is over.
+    // The payload is within the outbox's limit and just under the server's. With its headers it is over the
+    // server's limit.
     let server_max = context.client().server_info().max_payload;
     producer.place("key", 2).await;
     enqueue(
@@ -134,8 +135,8 @@ async fn what_no_route_takes_or_nats_finds_too_large_is_dead_and_says_so_and_its
     relay.stop().await;
 }
 
-/// The stream of one topic is missing. Its event is tried again and again; what follows in its key waits, whatever its
-/// topic; everybody else goes on.
+/// The stream of one topic is missing. Its event is retried. Later events of its key wait, whatever their
+/// topic. All other keys continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_event_holds_back_only_its_key_and_the_key_goes_on_in_order() {
     let Some((scene, nats)) = Scene::start(|config| {
@@ -164,18 +165,18 @@ async fn a_bad_event_holds_back_only_its_key_and_the_key_goes_on_in_order() {
     }
     let published = "select count(*) from outbox_events where status = 'published'";
     scene.until(published, |events| events == 40).await;
-    // It waits in the side table, uncharged, and others of its key behind it.
+    // The event waits in the side table and is not charged. Others of its key wait behind it.
     let waits = "select count(*) from outbox_events where status = 'failed' and attempts = 0";
     scene.until(waits, |events| events == 1).await;
     let held = "select count(*) from outbox_events where status = 'held' and attempts = 0";
     scene.until(held, |events| events == 4).await;
-    // What comes when the key is known to fail waits as well.
+    // Events that are written after the key began to fail wait too.
     producer.place("bad", 2).await;
     producer.place("key-0", 2).await;
     scene.until(published, |events| events == 42).await;
     scene.until(held, |events| events == 6).await;
     let stored = messages(&scene.config.sink, STREAM).await;
-    assert_eq!(stored.len(), 42, "nothing of the bad key");
+    assert_eq!(stored.len(), 42, "no event of the bad key may be stored");
 
     let context = jetstream::new(async_nats::connect(nats.url()).await.unwrap());
     let late = stream::Config {
@@ -197,13 +198,13 @@ async fn a_bad_event_holds_back_only_its_key_and_the_key_goes_on_in_order() {
     assert_eq!((around.len(), between.len()), (2, 5));
     assert!(
         around[0] < between[0] && between[2] < around[1] && around[1] < between[3],
-        "the key's order holds across streams: {around:?} around {between:?}"
+        "the order of the key must hold across streams: {around:?} around {between:?}"
     );
     assert!(dead(&scene).await.is_empty());
     relay.stop().await;
 }
 
-/// What one relay put aside another finds.
+/// A relay finds the events that another one has parked.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_failed_is_tried_again_by_the_relay_that_takes_over() {
     let Some((scene, nats)) = Scene::start(|config| {

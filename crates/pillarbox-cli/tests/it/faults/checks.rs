@@ -1,4 +1,4 @@
-//! Checks before publishing, in the way of real events.
+//! Checks before publishing, with real events.
 
 use pillarbox::{Event, Outbox};
 use pillarbox_testkit::schema_registry_stub::{Manner, SchemaRegistryStub};
@@ -26,7 +26,7 @@ async fn write(scene: &Scene, events: &[Event]) {
     tx.commit().await.unwrap();
 }
 
-/// The ids in the stream, in its order.
+/// The ids in the stream, in order.
 async fn delivered(scene: &Scene) -> Vec<Uuid> {
     let messages = messages(&scene.config.sink, STREAM).await;
     let id = |message: &async_nats::jetstream::Message| {
@@ -86,9 +86,9 @@ async fn a_failed_check_is_a_dead_letter_that_goes_out_once_the_schema_is_mended
     );
     assert!(!relay.log().contains("geheim"));
 
-    // A broken file changes nothing; a good one is used soon.
+    // A broken file changes nothing. A correct one is used soon.
     std::fs::write(&schema, "{ \"properties\": ").unwrap();
-    relay.says("going on with the schemas as they were").await;
+    relay.says("keeping the previous schemas").await;
     std::fs::write(
         &schema,
         r#"{ "properties": { "total": { "type": ["integer", "string"] } } }"#,
@@ -113,7 +113,7 @@ async fn a_failed_check_is_a_dead_letter_that_goes_out_once_the_schema_is_mended
     relay.stop().await;
 }
 
-/// At its first look and at every later one, with those behind it brought along.
+/// The key is blocked at the first look and at every later one, together with the events behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_check_blocks_its_key_where_the_route_says_so() {
     let Some((scene, _nats)) = Scene::start(|config| {
@@ -141,7 +141,7 @@ async fn a_failed_check_blocks_its_key_where_the_route_says_so() {
         );
         scene.until(&again, |found| found == round).await;
     }
-    assert_eq!(scene.count(PUBLISHED).await, 2, "nothing from behind it went out");
+    assert_eq!(scene.count(PUBLISHED).await, 2, "no event behind it may be sent");
     scene
         .done(&["dead", "discard", "--all", "--yes", "--why", "a test"])
         .await;
@@ -210,13 +210,13 @@ async fn while_the_registry_is_away_a_key_waits_uncharged_and_its_neighbours_go_
     write(&scene, &waiting).await;
     write(&scene, &neighbours).await;
     scene.until(PUBLISHED, |published| published == 22).await;
-    relay.says("schemas can't be had").await;
+    relay.says("schemas are not available").await;
     let parked = "select count(*) from outbox_events_parked where key = 'a'";
     scene.until(parked, |parked| parked == 4).await;
-    // It survives a restart, and still counts nothing.
+    // The events still wait after a restart, and no attempt is counted.
     relay.stop().await;
     let mut relay = scene.relay("relay").await;
-    relay.says("schemas can't be had").await;
+    relay.says("schemas are not available").await;
     let attempts = "select coalesce(sum(attempts), 0)::bigint from outbox_events";
     assert_eq!(scene.count(attempts).await, 0);
     assert_eq!(scene.count(PUBLISHED).await, 22);
@@ -230,7 +230,7 @@ async fn while_the_registry_is_away_a_key_waits_uncharged_and_its_neighbours_go_
         .filter(|id| ids(&waiting).contains(id))
         .collect();
     let expected: Vec<Uuid> = [0, 1, 2, 4].map(|n: usize| waiting[n].id).to_vec();
-    assert_eq!(of_a, expected, "in order, without the one that fails");
+    assert_eq!(of_a, expected, "in order, without the event that fails");
     assert_eq!(scene.count(attempts).await, 0);
     assert!(!relay.log().contains("geheim"));
     relay.stop().await;
@@ -306,7 +306,7 @@ async fn a_stale_version_is_a_dead_letter_also_after_a_restart() {
         error.starts_with("aggregate_versions at aggregate_version: 3 does not come after 3"),
         "{error}"
     );
-    // A person knows better: what is replayed is not held against the versions again.
+    // A person decides: a replayed event is not checked against the versions again.
     scene
         .done(&["dead", "replay", &stale.id.to_string(), "--why", "it is right"])
         .await;

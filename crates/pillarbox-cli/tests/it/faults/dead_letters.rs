@@ -1,4 +1,4 @@
-//! Many events die of few causes; somebody looks, mends and replays.
+//! Many events die of a few causes; a person looks, fixes and replays.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::harness::{STREAM, Scene, messages};
 
 const KEYS: i64 = 50;
 
-/// Writes events of `KEYS` keys in one transaction; each says which of its key's it is.
+/// Writes events of `KEYS` keys in one transaction. Each payload says the event's place in its key.
 async fn write(scene: &Scene, topic: &str, payload: &str, count: i64) {
     let sql = format!(
         "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload, max_attempts)
@@ -47,7 +47,9 @@ async fn groups(scene: &Scene) -> Vec<(i64, String, String)> {
         .collect()
 }
 
-/// 10,000 dead letters of three causes are three groups; one is mended and delivered in order. Once, whatever the budget.
+/// 10,000 dead letters of three causes form three groups; one is fixed and delivered in order.
+///
+/// It runs once, whatever the budget.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_dead_letters_are_grouped_and_mended() {
     let _campaign = Campaign::begin("dead_letters_are_grouped_and_mended");
@@ -81,7 +83,7 @@ async fn torture_dead_letters_are_grouped_and_mended() {
         ]
     );
 
-    // Nothing is done by halves or by mistake.
+    // A dry run, a replay without a filter and a discard without a reason must change nothing.
     let late = found[1].2.as_str();
     let tried = json(&scene, &["dead", "replay", "--fingerprint", late, "--dry-run"]).await;
     assert_eq!(
@@ -93,12 +95,12 @@ async fn torture_dead_letters_are_grouped_and_mended() {
         (&3_500.into(), &KEYS.into(), &0.into())
     );
     let unsaid = scene.run(&["dead", "replay"]).await;
-    assert_eq!(unsaid.status.code(), Some(2), "which ones?");
+    assert_eq!(unsaid.status.code(), Some(2), "a replay needs a filter");
     let unexplained = scene.run(&["dead", "discard", "--all", "--why", " "]).await;
-    assert_eq!(unexplained.status.code(), Some(2), "why?");
+    assert_eq!(unexplained.status.code(), Some(2), "a discard needs a reason");
     assert_eq!(scene.count(dead).await, 10_000);
 
-    // Before the cause is mended they die again, and are open again.
+    // Before the cause is fixed, replayed events die again, and their letters are open again.
     let replay = [
         "dead",
         "replay",
@@ -129,7 +131,7 @@ async fn torture_dead_letters_are_grouped_and_mended() {
         let key = message.headers.as_ref().unwrap().get("Pillarbox-Key").unwrap();
         let n: Value = serde_json::from_slice(&message.payload).unwrap();
         let expected = next.entry(key.to_string()).or_default();
-        assert_eq!(n["n"], *expected, "{key} is in order, each once");
+        assert_eq!(n["n"], *expected, "{key} must arrive in order, each event once");
         *expected += 1;
     }
     assert_eq!(next.values().sum::<i64>(), 3_500);
@@ -146,9 +148,9 @@ async fn torture_dead_letters_are_grouped_and_mended() {
     let left = groups(&scene).await;
     assert_eq!((left.len(), left[0].0), (1, 4_000));
     let again = scene.run(&discard).await;
-    assert_eq!(again.status.code(), Some(1), "nothing matches any more");
+    assert_eq!(again.status.code(), Some(1), "no letter may match any more");
 
-    // Who did what, and when.
+    // The history says who did what, and when.
     let one: (String,) =
         sqlx::query_as("select id::text from outbox_events where topic = 'late.placed' limit 1")
             .fetch_one(&scene.pool)

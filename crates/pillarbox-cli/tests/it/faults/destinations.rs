@@ -1,5 +1,5 @@
-//! A stream or topic that takes nothing, beside others that do. Nothing is wrong with its events: they wait, uncharged, and
-//! nobody else waits with them.
+//! A stream or topic that accepts nothing, beside others that do. Its events wait and are not charged,
+//! because nothing is wrong with them. No other event waits.
 
 use async_nats::jetstream::{self, Context, stream};
 use pillarbox::{Event, Outbox};
@@ -23,7 +23,7 @@ fn stream(name: &str, subject: &str) -> stream::Config {
     }
 }
 
-/// Writes so many events of this topic, each of a key of its own.
+/// Writes `count` events of this topic, each with its own key.
 async fn write(scene: &Scene, topic: &str, count: usize) {
     let event = |n: usize| {
         Event::to(topic)
@@ -43,14 +43,14 @@ async fn waiting_of(scene: &Scene, topic: &str, wanted: impl Fn(i64) -> bool) {
     scene.until(&sql, wanted).await;
 }
 
-/// What `status` says keeps the relay from delivering.
+/// The troubles that `status` shows.
 async fn troubles(scene: &Scene) -> String {
     let status: Value = serde_json::from_str(&scene.done(&["--json", "status"]).await).unwrap();
     let relays = status["relays"].as_array().unwrap();
     relays.iter().map(|relay| relay["troubles"].to_string()).collect()
 }
 
-/// Waits until people hear this of the paused destination.
+/// Waits until people are notified of the paused destination.
 async fn told(people: &Receiver, kind: &str) {
     let about = |notice: &Value| notice["data"]["what"] == "events/S2 two.placed" && notice["type"] == kind;
     until(kind, async || {
@@ -59,7 +59,7 @@ async fn told(people: &Receiver, kind: &str) {
     .await;
 }
 
-/// The relay tells the database once a second.
+/// Waits until `status` shows this. The relay writes its state to the database once a second.
 async fn status_names(scene: &Scene, words: &str) {
     until(words, async || troubles(scene).await.contains(words)).await;
 }
@@ -85,10 +85,10 @@ async fn a_missing_stream_stops_no_other_stream_of_its_sink() {
     let (mut relay, address) = scene.serving("relay").await;
     jetstream(&nats.url()).await.delete_stream("S2").await.unwrap();
     write(&scene, "two.placed", 3).await;
-    relay.says("the destination takes nothing: pausing it").await;
+    relay.says("the destination accepts nothing: pausing it").await;
     write(&scene, "one.placed", 3).await;
     waiting_of(&scene, "one.placed", |waiting| waiting == 0).await;
-    // A sink that was away as well is up again when it can be reached.
+    // If the sink was away too, it is up again as soon as it can be reached.
     nats.restart().await;
     write(&scene, "one.placed.later", 3).await;
     waiting_of(&scene, "one.placed.later", |waiting| waiting == 0).await;
@@ -97,7 +97,7 @@ async fn a_missing_stream_stops_no_other_stream_of_its_sink() {
     let health = healthz_until(&address, |code, body| code == 503 && paused(body)).await;
     assert!(health["paused"].to_string().contains("S2 two.placed"), "{health}");
     told(&people, "pillarbox.trouble.opened").await;
-    assert_eq!(scene.count(CHARGED).await, 0, "an outage charges nobody");
+    assert_eq!(scene.count(CHARGED).await, 0, "an outage must charge no event");
 
     let context = jetstream(&nats.url()).await;
     context.create_stream(stream("S2", "two.>")).await.unwrap();
@@ -144,13 +144,17 @@ async fn a_full_stream_kills_nobody_and_is_filled_again_when_there_is_room() {
     context.update_stream(&small).await.unwrap();
     let mut relay = scene.relay("relay").await;
     write(&scene, "orders.placed", 50).await;
-    relay.says("the destination takes nothing: pausing it").await;
+    relay.says("the destination accepts nothing: pausing it").await;
     status_names(&scene, "maximum messages exceeded").await;
-    // Long enough that its events move into the side table, from where one is tried now and then.
+    // Wait until its events are in the side table. From there one is tried now and then.
     scene
         .until("select count(*) from outbox_events_parked", |parked| parked >= 40)
         .await;
-    assert_eq!(scene.count(CHARGED).await, 0, "nothing was wrong with them");
+    assert_eq!(
+        scene.count(CHARGED).await,
+        0,
+        "events of a paused destination must not be charged"
+    );
 
     let large = stream::Config {
         max_messages: -1,

@@ -1,10 +1,8 @@
-//! Rows that strangers wrote: anything in any column that the database takes. Each is delivered, dead or waiting for its
-//! retry, the relay goes on, and what lies beside them is delivered.
+//! Rows from other writers: anything in any column that the database accepts. Each row is delivered, dead or
+//! waits for its retry. The relay continues, and the events beside these rows are delivered.
 
 mod document;
 mod row;
-
-use std::time::Duration;
 
 use mongodb::{
     Client, Collection,
@@ -15,24 +13,24 @@ use pillarbox_testkit::{
     ledger::Ledger,
     servers::{self, Nats},
     torture::Campaign,
+    wait,
 };
 use serde_json::Value;
 use sqlx::{Executor, SqlitePool};
-use tokio::time::Instant;
 
-use super::harness::{Binary, Config, PATIENCE, Producer, Relay, STREAM, Scene, event, read_stream};
+use super::harness::{Binary, Config, Producer, Relay, STREAM, Scene, event, read_stream};
 use row::Row;
 
 const ROWS_AT_ONCE: u64 = 200;
 const PENDING: &str = "select count(*) from outbox_events where status = 'pending'";
 
-/// The rest is passed over: a payload may have a number that no type of ours holds.
+/// Other fields are ignored: a payload can contain a number that no Rust type here can hold.
 #[derive(serde::Deserialize)]
 struct Shown {
     id: String,
 }
 
-/// People can look at what died of it, replay it and discard it.
+/// Checks that people can list, show and replay the dead letters.
 async fn assert_dead_letters_can_be_handled(binary: &Binary) {
     let json = async |arguments: &[&str]| -> Value {
         let output = binary.done(&[&["--json"], arguments].concat()).await;
@@ -50,7 +48,7 @@ async fn assert_dead_letters_can_be_handled(binary: &Binary) {
     binary.done(&["status"]).await;
     let open = listed_count(&json(&["dead", "list"]).await);
     let replayed = json(&["dead", "replay", "--all", "--why", "again"]).await;
-    // In SQLite a key may be no text at all; its letters stay where they are.
+    // In SQLite a key may not be a text. Such letters can't be replayed.
     let done = replayed["done"].as_u64().unwrap();
     assert!(done > 0 && done <= open, "{done} of {open} were replayed");
 }
@@ -61,11 +59,11 @@ fn listed_count(listed: &Value) -> u64 {
 }
 
 async fn assert_the_relay_is_well(relay: Relay, nats: &Nats, ledger: &Ledger) {
-    for trouble in ["the store does not work", "panicked"] {
+    for trouble in ["the database is away", "panicked"] {
         assert!(!relay.log().contains(trouble), "it says: {trouble}");
     }
     read_stream(&nats.url(), STREAM, ledger).await;
-    // Garbage that was delivered is in the stream as well, and not in the ledger.
+    // Garbage that was delivered is in the stream too, but not in the ledger.
     let verdict = ledger.verdict();
     assert!(
         verdict.lost == 0 && verdict.order_violations == 0 && verdict.duplicated == 0,
@@ -103,12 +101,12 @@ async fn torture_fuzz_stored_rows_postgres() {
     }
     assert_dead_letters_can_be_handled(&scene).await;
     scene.until(PENDING, |waiting| waiting == 0).await;
-    println!("{taken} rows were taken by the database");
+    println!("{taken} rows were accepted by the database");
     fuzz::said(&campaign, tried);
     assert_the_relay_is_well(relay, &nats, &scene.ledger).await;
 }
 
-/// Rows of any content in SQLite, which lets more pass than PostgreSQL.
+/// Rows of any content in SQLite, which accepts more than PostgreSQL.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_fuzz_stored_rows_sqlite() {
     let campaign = Campaign::begin("fuzz_stored_rows_sqlite");
@@ -139,12 +137,12 @@ async fn torture_fuzz_stored_rows_sqlite() {
     }
     assert_dead_letters_can_be_handled(&binary).await;
     nothing_is_pending(&pool).await;
-    println!("{taken} rows were taken by the database");
+    println!("{taken} rows were accepted by the database");
     fuzz::said(&campaign, tried);
     assert_the_relay_is_well(relay, &nats, &ledger).await;
 }
 
-/// Documents of any content in MongoDB, past the validator.
+/// Documents of any content in MongoDB, written past the validator.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_fuzz_stored_documents_mongodb() {
     let campaign = Campaign::begin("fuzz_stored_documents_mongodb");
@@ -174,12 +172,12 @@ async fn torture_fuzz_stored_documents_mongodb() {
     }
     assert_dead_letters_can_be_handled(&binary).await;
     no_document_is_pending(&events).await;
-    println!("{taken} documents were taken by the database");
+    println!("{taken} documents were accepted by the database");
     fuzz::said(&campaign, tried);
     assert_the_relay_is_well(relay, &nats, &ledger).await;
 }
 
-/// Good events beside the garbage.
+/// Writes good events beside the garbage.
 async fn place_neighbours(binary: &Binary, ledger: &Ledger, placed: &mut u64) {
     let mut lines = String::new();
     for n in *placed..*placed + 20 {
@@ -194,31 +192,22 @@ async fn place_neighbours(binary: &Binary, ledger: &Ledger, placed: &mut u64) {
 }
 
 async fn no_document_is_pending(events: &Collection<Document>) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let waiting = doc! { "status": "pending" };
-        if events.count_documents(waiting.clone()).await.unwrap() == 0 {
-            return;
-        }
-        if Instant::now() >= deadline {
-            let one = events.find_one(waiting).await.unwrap();
-            panic!("documents are left where they are, such as {one:#?}");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until_ok(async || {
+        let one = events.find_one(doc! { "status": "pending" }).await.unwrap();
+        one.map_or(Ok(()), |one| {
+            Err(format!("documents are still pending, such as {one:#?}"))
+        })
+    })
+    .await;
 }
 
 async fn nothing_is_pending(pool: &SqlitePool) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    wait::until_ok(async || {
         let waiting: i64 = sqlx::query_scalar(PENDING).fetch_one(pool).await.unwrap();
-        if waiting == 0 {
-            return;
+        match waiting {
+            0 => Ok(()),
+            _ => Err(format!("{waiting} rows are still pending")),
         }
-        assert!(
-            Instant::now() < deadline,
-            "{waiting} rows are left where they are"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! A database, a broker, a configuration and a ledger: what every test here starts from.
+//! The start of every test here: a database, a broker, a configuration and a ledger.
 
 mod binary;
 mod health;
@@ -8,15 +8,15 @@ mod producer;
 mod receiver;
 mod relay;
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc};
 
 use pillarbox::Event;
 use pillarbox_testkit::{
     ledger::Ledger,
     servers::{self, Nats},
+    wait,
 };
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
-use tokio::time::Instant;
 
 pub(super) use pillarbox_testkit::wait::PATIENCE;
 
@@ -28,10 +28,10 @@ pub(super) use producer::{Load, Producer};
 pub(super) use receiver::{messages, read_stream};
 pub(super) use relay::Relay;
 
-/// The stream everything goes to unless a test says otherwise.
+/// The stream for all events unless a test says otherwise.
 pub(super) const STREAM: &str = "EVENTS";
 
-/// What the configuration file says.
+/// The content of the configuration file.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     pub database: String,
@@ -41,7 +41,7 @@ pub(super) struct Config {
     pub pooler: bool,
     pub window_events_max: u32,
     pub destination_outage_max_seconds: u64,
-    /// A second NATS, as the sink `far`.
+    /// A second NATS server, the sink `far`.
     pub far: Option<String>,
     /// YAML lists in one line.
     pub routes: String,
@@ -102,11 +102,11 @@ impl Config {
     }
 }
 
-/// The binary and its outbox in a PostgreSQL.
+/// The binary and its outbox in PostgreSQL.
 pub(super) struct Scene {
     binary: Binary,
     pub ledger: Arc<Ledger>,
-    /// The application's own way into the database.
+    /// The application's own connections to the database.
     pub pool: PgPool,
 }
 
@@ -119,7 +119,8 @@ impl Deref for Scene {
 }
 
 impl Scene {
-    /// A new database on the shared server, and a NATS of its own, with tables and streams. `None`: not installed.
+    /// A new database on the shared server and a private NATS, with tables and streams. `None`: not
+    /// installed.
     pub(super) async fn start(adjust: impl FnOnce(&mut Config)) -> Option<(Self, Nats)> {
         let postgres = servers::postgres().await?;
         let nats = Nats::start().await?;
@@ -130,13 +131,13 @@ impl Scene {
         Some((scene, nats))
     }
 
-    /// Where the servers are the test's own. Nothing is made in them yet.
+    /// For private servers. Nothing is created on them yet.
     pub(super) fn with(config: Config) -> Self {
         let database = config.database.clone();
         Self::beside(config, &database)
     }
 
-    /// Where the application reaches the database by another way than the relay.
+    /// For tests in which the application reaches the database by another address than the relay.
     pub(super) fn beside(config: Config, database: &str) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(16)
@@ -150,7 +151,7 @@ impl Scene {
         }
     }
 
-    /// Tables, streams, and the application's own table.
+    /// Creates the tables, the streams and the application's own table.
     pub(super) async fn prepare(&self) {
         self.done(&["migrate"]).await;
         self.done(&["streams", "apply"]).await;
@@ -170,23 +171,22 @@ impl Scene {
         self.until(sql, |waiting| waiting == 0).await;
     }
 
-    /// Asks the database for a number until it is as it should be.
+    /// Runs the query until the number is as wanted.
     pub(super) async fn until(&self, sql: &str, wanted: impl Fn(i64) -> bool) -> i64 {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            // A server that is just being restarted is asked again.
+        wait::until_ok(async || {
+            // If the server is being restarted, ask again.
             let found = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql.to_owned()))
                 .fetch_one(&self.pool)
                 .await;
             match found {
-                Ok(number) if wanted(number) => return number,
-                other => assert!(Instant::now() < deadline, "{sql}: still {other:?}"),
+                Ok(number) if wanted(number) => Ok(number),
+                other => Err(format!("{sql}: still {other:?}")),
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        })
+        .await
     }
 
-    /// As [`until`](Self::until), for as long as the number goes on changing.
+    /// Like [`until`](Self::until), but waits as long as the number keeps changing.
     pub(super) async fn moves_until(&self, sql: &str, wanted: impl Fn(i64) -> bool) {
         let mut now = self.count(sql).await;
         while !wanted(now) {
@@ -199,7 +199,7 @@ impl Scene {
         self.until(sql, |_| true).await
     }
 
-    /// How many lanes the relay of this name holds.
+    /// Waits until the number of lanes of this relay is as wanted.
     pub(super) async fn lanes_of(&self, relay: &str, wanted: impl Fn(i64) -> bool) -> i64 {
         let sql = format!(
             "select count(*) from outbox_events_lanes l join outbox_events_relays r on r.id = l.owner
@@ -208,17 +208,20 @@ impl Scene {
         self.until(&sql, wanted).await
     }
 
-    /// Everything that was committed is in the stream once, in order, and nothing else is.
+    /// Checks that the stream contains every committed event once, in order, and nothing else.
     pub(super) async fn assert_whole(&self) {
         self.settled().await;
         read_stream(&self.config.sink, STREAM, &self.ledger).await;
         let verdict = self.ledger.verdict();
         assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");
-        assert!(verdict.committed > 0, "nothing was tried");
+        assert!(
+            verdict.committed > 0,
+            "no event was committed: the test proves nothing"
+        );
     }
 }
 
-/// An event like the producers': `n` is its place in its key.
+/// An event like those of the producers. `n` is its place in its key.
 pub(super) fn event(key: &str, n: u64) -> Event {
     Event::to("orders.placed")
         .event_type("Placed")

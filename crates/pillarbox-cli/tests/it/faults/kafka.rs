@@ -1,5 +1,5 @@
-//! PostgreSQL to Kafka: what NATS is put through, and what is Kafka's own. Kafka drops no copies of another producer, so
-//! those are allowed.
+//! PostgreSQL to Kafka: the tests of NATS, and tests of Kafka alone. Kafka does not drop copies of another
+//! producer, so copies are allowed.
 
 use pillarbox_testkit::torture::Campaign;
 
@@ -9,7 +9,7 @@ use super::{
     relays::{busy, kill_nine},
 };
 
-/// Kills relays in mid-batch, ten times over, while another one works; before Kafka.
+/// Kills a relay in the middle of a batch, ten times, while another one works; with Kafka.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_kill_nine_before_kafka() {
     let campaign = Campaign::begin("kill_nine_before_kafka");
@@ -21,7 +21,7 @@ async fn torture_kill_nine_before_kafka() {
     other.stop().await;
 }
 
-/// Restarts Kafka under a relay, in order and by killing it.
+/// Shuts Kafka down and kills it under a relay.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_kafka_is_restarted_under_load() {
     let campaign = Campaign::begin("kafka_is_restarted_under_load");
@@ -72,7 +72,7 @@ async fn kafka_away_from_the_start_and_paused_later_charges_nobody() {
     relay.stop().await;
 }
 
-/// What a killed relay had in an open transaction is never seen by those who read what is committed.
+/// Consumers that read committed never see the open transaction of a killed relay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_killed_in_a_transaction_loses_nothing() {
     let adjust = |config: &mut super::harness::Config| {

@@ -1,4 +1,4 @@
-//! MongoDB to Kafka: the same torture.
+//! The same tests from MongoDB to Kafka.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rand::RngExt;
 
 use super::harness::{MongoLoad, MongoScene, assert_whole_in};
 
-/// Kills relays in mid-batch, ten times over, while another one works; from MongoDB to Kafka.
+/// Kills a relay in the middle of a batch, ten times, while another one works; from MongoDB to Kafka.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_kill_nine_beside_mongodb() {
     let campaign = Campaign::begin("kill_nine_beside_mongodb");
@@ -38,7 +38,7 @@ async fn torture_kill_nine_beside_mongodb() {
     other.stop().await;
 }
 
-/// Restarts Kafka under a relay, in order and by killing it; the outbox is in MongoDB.
+/// Shuts Kafka down and kills it under a relay; the outbox is in MongoDB.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_kafka_is_restarted_beside_mongodb() {
     let campaign = Campaign::begin("kafka_is_restarted_beside_mongodb");
@@ -99,7 +99,7 @@ async fn torture_mongodb_is_restarted_under_load() {
     }
 }
 
-/// Kills the primary of three, so that another takes over.
+/// Kills the primary of three members, so that another one takes over.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_another_member_becomes_the_primary_under_load() {
     let campaign = Campaign::begin("another_member_becomes_the_primary_under_load");

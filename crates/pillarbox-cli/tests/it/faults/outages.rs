@@ -1,4 +1,4 @@
-//! Servers that are restarted, away or deaf.
+//! Servers that are restarted, away, or receive without answering.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,22 +10,22 @@ use pillarbox_testkit::{
 
 use super::harness::{Config, Load, Producer, STREAM, Scene, messages, read_stream};
 
-/// Waits until so many more events are published than there are now: things move.
+/// Waits until more events are published than now.
 pub(super) async fn moves(scene: &Scene) {
     let sql = "select count(*) from outbox_events where status = 'published'";
     let before = scene.count(sql).await;
     scene.until(sql, |published| published >= before + 100).await;
 }
 
-/// Failures of an event's own are counted; an outage is nobody's.
+/// Only failures of an event itself are counted. An outage is not.
 pub(super) async fn assert_nobody_was_charged(scene: &Scene) {
     let charged = scene
         .count("select count(*) from outbox_events where attempts <> 0 or status <> 'published'")
         .await;
-    assert_eq!(charged, 0, "an outage charges nobody");
+    assert_eq!(charged, 0, "an outage must charge no event");
 }
 
-/// Restarts PostgreSQL under two relays, in order and by crashing it.
+/// Shuts PostgreSQL down and crashes it under two relays.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_the_database_is_restarted_under_load() {
     let campaign = Campaign::begin("the_database_is_restarted_under_load");
@@ -58,7 +58,7 @@ async fn torture_the_database_is_restarted_under_load() {
     }
 }
 
-/// Restarts NATS under a relay, in order and by killing it.
+/// Shuts NATS down and kills it under a relay.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_nats_is_restarted_under_load() {
     let campaign = Campaign::begin("nats_is_restarted_under_load");
@@ -103,7 +103,8 @@ async fn nats_away_from_the_start_costs_nothing_and_charges_nobody() {
     relay.stop().await;
 }
 
-/// What it had read and not settled is still in the table, and the lanes' marks, written with each heartbeat, know it.
+/// Events that it had read and not settled are still in the table, above the low marks, which are written
+/// with each heartbeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_killed_while_its_sink_is_away_takes_nothing_with_it() {
     let Some((scene, mut nats)) = Scene::start(|config| config.lease_ms = 500).await else {
@@ -116,7 +117,7 @@ async fn a_relay_killed_while_its_sink_is_away_takes_nothing_with_it() {
     nats.stop().await;
     producer.place("key-1", 1).await;
     first.says("the sink is away: pausing it").await;
-    // Several heartbeats, each with more that was read.
+    // Several heartbeats; the relay has read more events at each of them.
     for beat in 0..10 {
         producer.place(&format!("key-{}", beat % 3), 2).await;
         let seen = "select (extract(epoch from seen_at) * 1e6)::bigint from outbox_events_relays";
@@ -130,7 +131,7 @@ async fn a_relay_killed_while_its_sink_is_away_takes_nothing_with_it() {
     second.stop().await;
 }
 
-/// What was published while its answers were lost is published again, and the broker drops the copies.
+/// Events whose acknowledgements were lost are published again, and the broker drops the copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_acknowledgements_cost_neither_an_event_nor_a_copy() {
     let Some(postgres) = postgres().await else {
@@ -150,11 +151,11 @@ async fn lost_acknowledgements_cost_neither_an_event_nor_a_copy() {
         moves(&scene).await;
         let heard = messages(&nats.url(), STREAM).await.len();
         proxy.set(Fault::DropReplies).await;
-        // The relay gives up on answers, and the stream went on filling all the same.
+        // The relay times out, although the stream stores the events.
         relay.says_times("no acknowledgement within", loss).await;
         assert!(
             messages(&nats.url(), STREAM).await.len() > heard,
-            "nothing was stored unheard"
+            "no event was stored without an acknowledgement"
         );
         proxy.set(Fault::Pass).await;
     }
@@ -190,7 +191,7 @@ async fn a_database_that_is_away_makes_run_wait_and_a_one_shot_command_fail() {
     relay.stop().await;
 }
 
-/// SIGTERM is obeyed by a relay that can't reach anybody.
+/// A relay that can reach no server still obeys SIGTERM.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_waits_for_its_database_stops_when_asked() {
     let port = free_port();
@@ -207,7 +208,7 @@ async fn a_relay_that_waits_for_its_database_stops_when_asked() {
     );
 }
 
-/// One of two sinks is away, with more events for it than a relay keeps in memory: the other goes on.
+/// One of two sinks is away, with more events for it than a relay keeps in memory. The other sink continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     let Some(mut far) = Nats::start().await else {
@@ -228,7 +229,7 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     else {
         return;
     };
-    // Each event says its number; of one key they rise.
+    // Each payload is a number. The numbers rise within a key.
     let write = async |topic: &str, keys: &str, first: i64, last: i64| {
         let sql = "insert into outbox_events (topic, event_type, aggregate_type, aggregate_id, payload)
                    select $1, 'Placed', 'order', $2 || n % 20, n::text from generate_series($3, $4) n";
@@ -238,7 +239,7 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     far.stop().await;
     let relay = scene.relay("relay").await;
     write("far.placed", "far-", 1, 2_000).await;
-    // Keys that have something at the far one wait with it; all others go on.
+    // Keys with events for the far sink wait with them. All other keys continue.
     write("orders.placed", "far-", 2_001, 2_100).await;
     write("orders.placed", "near-", 1, 2_000).await;
     let published = "select count(*) from outbox_events where status = 'published'";
@@ -249,7 +250,7 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     assert_eq!(
         scene.count(waiting).await,
         2_100,
-        "nothing is charged or given up"
+        "no event may be charged or dead"
     );
 
     far.start_again().await;
@@ -273,8 +274,10 @@ async fn a_sink_that_is_away_does_not_keep_the_others_waiting() {
     relay.stop().await;
 }
 
-/// Every way a network can go wrong, one after the other, each as long as the budget gives. The campaign of a quarter of
-/// an hour has NATS away for three minutes and its replies dropped for as long.
+/// Every network fault, one after the other, each for a share of the budget.
+///
+/// With a budget of a quarter of an hour, NATS is away for three minutes, and its replies are dropped for
+/// three minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_the_network_to_nats_goes_wrong_under_load() {
     let campaign = Campaign::begin("the_network_to_nats_goes_wrong_under_load");

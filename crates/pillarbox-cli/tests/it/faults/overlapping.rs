@@ -1,4 +1,4 @@
-//! Two faults at once: that is how a real outage comes.
+//! Two faults at the same time, as in a real outage.
 
 use pillarbox::{Event, Outbox};
 use serde_json::json;
@@ -8,7 +8,8 @@ use super::{
     outages::assert_nobody_was_charged,
 };
 
-/// A rolling deploy during an upgrade of the broker: relays join and leave while a check of the sink is on its way.
+/// A rolling deployment during an upgrade of the broker: relays join and leave while the sink is being
+/// checked.
 #[tokio::test(flavor = "multi_thread")]
 async fn relays_that_join_while_nats_is_away_deliver_when_it_is_back() {
     let Some((scene, mut nats)) = Scene::start(|config| config.lease_ms = 500).await else {
@@ -19,7 +20,8 @@ async fn relays_that_join_while_nats_is_away_deliver_when_it_is_back() {
     producer.place("key-0", 1).await;
     scene.settled().await;
     nats.stop().await;
-    // It refuses connections, then takes them and answers nothing: so a check is on its way almost all of the time.
+    // NATS first refuses connections, then accepts them without answering. So a check is running almost all
+    // the time.
     for n in 0..20 {
         producer.place(&format!("key-{n}"), 2).await;
     }
@@ -43,7 +45,8 @@ async fn relays_that_join_while_nats_is_away_deliver_when_it_is_back() {
     first.stop().await;
 }
 
-/// The side table has a later event of the key than the main table: it waits until the earlier one has been read.
+/// The side table has a later event of the key than the main table. It must wait until the earlier one was
+/// read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_event_does_not_overtake_an_earlier_one_after_a_crash() {
     let Some((scene, mut nats)) = Scene::start(|config| {

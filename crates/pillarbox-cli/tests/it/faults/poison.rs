@@ -1,4 +1,4 @@
-//! A few keys that fail and keep failing, among many that don't.
+//! A few keys that keep failing, among many that don't.
 
 use async_nats::jetstream::{self, stream};
 use pillarbox::{Event, Outbox, RetryOverrides};
@@ -6,7 +6,7 @@ use pillarbox_testkit::{servers::Nats, torture::Campaign};
 
 use super::harness::{Producer, STREAM, Scene, event, messages, read_stream};
 
-/// Events on `late.>` fail until there is the stream `LATE`.
+/// Events on `late.>` fail until the stream `LATE` exists.
 async fn with_a_stream_missing() -> Option<(Scene, Nats)> {
     Scene::start(|config| {
         config.routes = format!(
@@ -26,7 +26,7 @@ async fn mend(nats: &Nats) {
     context.create_stream(late).await.unwrap();
 }
 
-/// The event with which a key begins to fail. It does not die before the test ends.
+/// Writes the event with which a key starts to fail. It does not die before the test ends.
 async fn place_a_bad_one(producer: &Producer, key: &str) {
     let mut bad: Event = event(key, 0).retry(RetryOverrides::default().max_attempts(1_000));
     bad.topic = "late.placed".to_owned();
@@ -38,7 +38,9 @@ async fn place_a_bad_one(producer: &Producer, key: &str) {
 const PUBLISHED: &str = "select count(*) from outbox_events where status = 'published'";
 const HELD: &str = "select count(*) from outbox_events where status = 'held' and attempts = 0";
 
-/// One key in 1,000 fails for as long as the campaign goes on; all others are delivered. How fast: `bench poison`.
+/// One key in 1,000 fails during the whole campaign; all others are delivered.
+///
+/// `bench poison` measures how fast.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_one_key_in_a_thousand_is_poisonous() {
     const KEYS: u64 = 2_000;
@@ -54,7 +56,7 @@ async fn torture_one_key_in_a_thousand_is_poisonous() {
     }
     let (mut placed, mut good, mut held) = (0, 0, 0);
     while campaign.goes_on(placed, 3_000) {
-        // Every key in its turn, the bad ones too.
+        // All keys in turn, the bad ones too.
         for _ in 0..KEYS / 40 {
             let mut tx = producer.begin().await;
             let mut written = Vec::new();
@@ -84,7 +86,9 @@ async fn torture_one_key_in_a_thousand_is_poisonous() {
     relay.stop().await;
 }
 
-/// 100,000 events wait behind a bad one (10,000 in the short run) and then go out: the relay grows by less than 50 MB.
+/// 100,000 events wait behind a bad one (10,000 in the short run): the relay grows by less than 50 MB.
+///
+/// It is measured until they are sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_held_events_cost_little_memory() {
     const GROWTH_BYTES_MAX: u64 = 50_000_000;
@@ -95,7 +99,7 @@ async fn torture_held_events_cost_little_memory() {
     let held = if campaign.is_short() { 10_000 } else { 100_000 };
     let producer = Producer::new(&scene);
     let relay = scene.relay("relay").await;
-    // As much of everything as the relay needs at work: what it grows by from here on is for the held ones.
+    // Warm up: any growth from here on is for the held events.
     for n in 0..20 {
         producer.place(&format!("key-{n}"), 200).await;
     }
@@ -110,7 +114,7 @@ async fn torture_held_events_cost_little_memory() {
     }
     scene.moves_until(HELD, |waiting| waiting == 100 + held).await;
     let (now, peak) = relay.memory();
-    // The others are as quick as ever.
+    // Other keys are still delivered.
     producer.place("key-0", 200).await;
     scene.until(PUBLISHED, |published| published == 4_200).await;
     mend(&nats).await;

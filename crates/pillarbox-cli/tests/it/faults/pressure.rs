@@ -1,18 +1,16 @@
-//! Producers at full speed while the relay is killed, paused, or can't reach its sink: the backlog stays at the hard limit.
+//! Producers write at full speed while the relay is killed, paused, or can't reach its sink. The backlog
+//! stays at the hard limit.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use pillarbox::{EnqueueError, Event, Outbox};
 use pillarbox_testkit::proxy::{Fault, Proxy};
 use pillarbox_testkit::servers::{self, Nats};
+use pillarbox_testkit::wait;
 use sqlx::PgPool;
-use tokio::time::Instant;
 
 use super::harness::{Config, PATIENCE, Scene};
 
@@ -30,7 +28,7 @@ async fn enqueue(pool: &PgPool, topic: &str) -> Result<(), EnqueueError> {
     Ok(tx.commit().await?)
 }
 
-/// Writes at full speed until producers were refused often. How many events were taken.
+/// Writes at full speed until producers were refused often. Returns how many events were accepted.
 async fn fill(pool: &PgPool) -> u64 {
     let (taken, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let writers: Vec<_> = (0..WRITERS)
@@ -61,7 +59,7 @@ async fn number(pool: &PgPool, sql: &'static str) -> u64 {
     u64::try_from(n).unwrap()
 }
 
-/// What no relay has settled.
+/// How many events are not settled.
 async fn waiting(pool: &PgPool) -> u64 {
     number(
         pool,
@@ -70,10 +68,10 @@ async fn waiting(pool: &PgPool) -> u64 {
     .await
 }
 
-/// It is full, and nobody else feels it.
+/// Checks that the backlog is not above the limit, and that other writes are not refused.
 async fn held_at_the_limit(pool: &PgPool) {
     let waiting = waiting(pool).await;
-    // The limit, and the transactions that were in flight.
+    // The limit plus the transactions that were in flight.
     assert!(waiting <= HARD + WRITERS, "{waiting} wait");
     sqlx::query("insert into orders values (1)")
         .execute(pool)
@@ -83,15 +81,14 @@ async fn held_at_the_limit(pool: &PgPool) {
 }
 
 async fn until_taken(pool: &PgPool) {
-    let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = enqueue(pool, "orders.bulk").await {
-        assert!(matches!(error, EnqueueError::Busy { .. }), "{error}");
-        assert!(
-            Instant::now() < deadline,
-            "producers are refused for ever: {error}"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until_ok(async || {
+        let taken = enqueue(pool, "orders.bulk").await;
+        taken.map_err(|error| {
+            assert!(matches!(error, EnqueueError::Busy { .. }), "{error}");
+            format!("producers are refused for ever: {error}")
+        })
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +108,7 @@ async fn a_relay_that_is_away_lets_producers_write_no_more_than_the_hard_limit()
         .await
         .unwrap();
 
-    // Paused, and going on.
+    // The relay is paused and continues.
     let relay = scene.relay("paused").await;
     figures_are_there(pool).await;
     relay.signal("STOP").await;
@@ -120,37 +117,24 @@ async fn a_relay_that_is_away_lets_producers_write_no_more_than_the_hard_limit()
     relay.signal("CONT").await;
     until_taken(pool).await;
 
-    // Its sink is away, and back.
+    // The sink is away and comes back.
     proxy.set(Fault::Refuse).await;
     fill(pool).await;
     held_at_the_limit(pool).await;
     proxy.set(Fault::Pass).await;
     until_taken(pool).await;
 
-    // Killed, and another comes.
+    // The relay is killed, and another one starts.
     relay.kill().await;
     fill(pool).await;
     held_at_the_limit(pool).await;
     let relay = scene.relay("next").await;
     until_taken(pool).await;
-    let deadline = Instant::now() + PATIENCE;
-    while waiting(pool).await > 0 {
-        assert!(Instant::now() < deadline, "not all is delivered");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("all is delivered", async || waiting(pool).await == 0).await;
     relay.stop().await;
 }
 
 async fn figures_are_there(pool: &PgPool) {
-    let deadline = Instant::now() + PATIENCE;
-    while number(
-        pool,
-        "select count(*) from outbox_events_pressure where isfinite(measured_at)",
-    )
-    .await
-        < 2
-    {
-        assert!(Instant::now() < deadline, "no figures");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let figures = "select count(*) from outbox_events_pressure where isfinite(measured_at)";
+    wait::until("there are figures", async || number(pool, figures).await >= 2).await;
 }

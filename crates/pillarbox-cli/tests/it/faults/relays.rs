@@ -1,4 +1,4 @@
-//! Relays that are killed, stopped, joined by others and put to sleep.
+//! Relays that are killed, stopped and paused, and others that join.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::harness::{Load, Relay, STREAM, Scene, messages};
 
-/// Waits until a relay is in the middle of its work: it holds lanes, and events of theirs are not settled.
+/// Waits until a relay is busy: it holds lanes that have unsettled events.
 pub(super) async fn busy(scene: &Scene, relay: &str) {
     let sql = format!(
         "select count(*) from outbox_events e join outbox_events_lanes l on l.lane = e.lane
@@ -18,7 +18,7 @@ pub(super) async fn busy(scene: &Scene, relay: &str) {
     scene.until(&sql, |unsettled| unsettled > 0).await;
 }
 
-/// Kills relays in mid-batch, ten times over, while another one works.
+/// Kills a relay in the middle of a batch, ten times, while another one works.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_kill_nine_ten_times_over() {
     let campaign = Campaign::begin("kill_nine_ten_times_over");
@@ -30,7 +30,7 @@ async fn torture_kill_nine_ten_times_over() {
     other.stop().await;
 }
 
-/// Ten times and more, under load. Returns the relay that goes on.
+/// Kills a relay ten times or more under load. Returns the relay that is left.
 pub(super) async fn kill_nine(scene: &Scene, campaign: &Campaign) -> Relay {
     let mut rng = campaign.rng();
     let load = Load::start(scene, campaign.seed());
@@ -47,7 +47,7 @@ pub(super) async fn kill_nine(scene: &Scene, campaign: &Campaign) -> Relay {
     other
 }
 
-/// Relays come and go, by SIGTERM, under load.
+/// Relays start, and stop by SIGTERM, under load.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_relays_join_and_leave_under_load() {
     let campaign = Campaign::begin("relays_join_and_leave_under_load");
@@ -92,7 +92,7 @@ async fn a_lease_that_expires_while_its_holder_sleeps_breaks_nothing() {
         scene.lanes_of("other", |lanes| lanes == 256).await;
         busy(&scene, "other").await;
         sleeper.signal("CONT").await;
-        // Both go on: the sleeper is given lanes again, and works on them.
+        // Both continue: the paused relay gets lanes again and works on them.
         scene.lanes_of("sleeper", |lanes| lanes > 0).await;
     }
     load.stop().await;
@@ -141,8 +141,8 @@ async fn a_relay_that_stopped_left_nothing_published_but_unsettled() {
     let stored = messages(&scene.config.sink, STREAM).await.len();
     assert_eq!(
         published, stored as i64,
-        "everything in the stream is settled in the table"
+        "every event in the stream must be settled in the table"
     );
     let held = "select count(*) from outbox_events_lanes where owner is not null";
-    assert_eq!(scene.count(held).await, 0, "the lanes were handed back");
+    assert_eq!(scene.count(held).await, 0, "all lanes must be handed back");
 }

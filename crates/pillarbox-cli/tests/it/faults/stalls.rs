@@ -1,10 +1,11 @@
-//! A relay that waits in vain says so, starts over, and leaves the rest to its supervisor.
+//! A relay that makes no progress reports it, starts over, and then exits, so that its supervisor restarts
+//! it.
 
 use super::harness::{Producer, Scene, healthz, healthz_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_stalls_says_so_and_ends_and_the_next_one_delivers() {
-    // A statement may take 30 s, so for the relay this is no outage of the database.
+    // A statement may take 30 s, so the relay does not take this for an outage of the database.
     let Some((scene, _nats)) = Scene::start(|config| config.stall_after_seconds = 5).await else {
         return;
     };
@@ -16,11 +17,14 @@ async fn a_relay_that_stalls_says_so_and_ends_and_the_next_one_delivers() {
         .await
         .unwrap();
 
-    relay.says("the relay does not get on: starting over").await;
+    relay.says("the relay makes no progress: starting over").await;
     let said = healthz_until(&address, |code, body| code == 503 && body["relay"] == "stalled").await;
     let waiting_for = said["waiting_for"].as_str().unwrap();
     assert!(waiting_for.contains("waiting for the database"), "{said}");
-    assert!(!relay.ended().await.success(), "a supervisor must start it again");
+    assert!(
+        !relay.ended().await.success(),
+        "it must exit with an error, so that a supervisor restarts it"
+    );
     assert!(
         relay.log().contains("waiting for the database"),
         "{}",

@@ -1,13 +1,13 @@
-//! With what others wrote: a consumer, a pooler, and another process in the same SQLite file.
+//! With third-party software: a consumer, a pooler, and another process that uses the same SQLite file.
 
 use pillarbox_testkit::{
     ledger::Ledger,
     nats_py,
     servers::{self, Nats, Pgbouncer},
+    wait,
 };
-use tokio::time::Instant;
 
-use super::harness::{Binary, Config, Load, PATIENCE, Producer, STREAM, Scene, event, read_stream};
+use super::harness::{Binary, Config, Load, Producer, STREAM, Scene, event, read_stream};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_nobody_here_wrote_sees_each_event_once_with_its_headers_and_in_order() {
@@ -58,13 +58,13 @@ async fn relays_work_through_a_transaction_pooler() {
     scene.until(published, |events| events > before + 300).await;
     load.stop().await;
     scene.assert_whole().await;
-    // Woken by the poll alone, as nothing can listen through the pooler.
+    // Only the poll wakes the relay: nothing can listen through the pooler.
     Producer::new(&scene).place("key-1", 1).await;
     scene.settled().await;
     two.stop().await;
 }
 
-/// The application is another process with the same file open; the relay is killed in the middle of it.
+/// The application is another process with the same file open. The relay is killed meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outbox_in_sqlite_loses_nothing_to_a_relay_that_is_killed() {
     let Some(nats) = Nats::start().await else {
@@ -96,18 +96,16 @@ async fn an_outbox_in_sqlite_loses_nothing_to_a_relay_that_is_killed() {
             relay = binary.relay(&format!("relay-{round}")).await;
         }
     }
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    wait::until_ok(async || {
         let status: serde_json::Value =
             serde_json::from_str(&binary.done(&["status", "--json"]).await).unwrap();
-        if ["pending", "failed", "held"]
-            .iter()
-            .all(|state| status[state] == 0)
-        {
-            break;
+        let none = |state: &&str| status[*state] == 0;
+        if ["pending", "failed", "held"].iter().all(none) {
+            return Ok(());
         }
-        assert!(Instant::now() < deadline, "not settled: {status}");
-    }
+        Err(format!("not settled: {status}"))
+    })
+    .await;
     read_stream(&nats.url(), STREAM, &ledger).await;
     let verdict = ledger.verdict();
     assert!(verdict.is_whole() && verdict.duplicated == 0, "{verdict}");

@@ -1,4 +1,4 @@
-//! When a transaction commits, and whether.
+//! When a transaction commits, and whether it does.
 
 use pillarbox::{Enqueued, Outbox};
 use sqlx::{AssertSqlSafe, Executor};
@@ -14,12 +14,12 @@ async fn a_transaction_that_commits_long_after_later_ones_is_delivered() {
     let relay = scene.relay("relay").await;
     let mut late = producer.begin().await;
     let written = producer.write(&mut late, "late", 3).await.unwrap();
-    // Others go past it, while the reader's snapshots and the lanes' marks move on.
+    // Other events pass it. The reader's snapshots and the low marks advance.
     for n in 0..20 {
         producer.place(&format!("key-{}", n % 4), 2).await;
         scene.settled().await;
     }
-    // A relay that starts while the transaction is open knows of it only by the marks.
+    // A relay that starts while the transaction is open knows about it only from the low marks.
     relay.stop().await;
     let next = scene.relay("next").await;
     producer.place("key-0", 1).await;
@@ -69,7 +69,7 @@ async fn a_prepared_transaction_is_delivered_when_it_commits_and_not_when_it_is_
     };
     let producer = Producer::new(&scene);
     let relay = scene.relay("relay").await;
-    // The names of prepared transactions are the whole server's.
+    // The names of prepared transactions are shared by the whole server.
     let name = uuid::Uuid::now_v7();
     let mut prepared = Vec::new();
     for fate in ["commit", "rollback"] {
@@ -78,7 +78,7 @@ async fn a_prepared_transaction_is_delivered_when_it_commits_and_not_when_it_is_
         tx.execute(AssertSqlSafe(format!("prepare transaction '{name}-{fate}'")))
             .await
             .unwrap();
-        // The session has no transaction any more; this only tells the client so.
+        // The session has no transaction any more. This only updates the client's state.
         let _ = tx.rollback().await;
         prepared.push(written);
         producer.place("key", 2).await;
@@ -119,9 +119,17 @@ async fn the_same_id_enqueued_twice_is_delivered_once_and_told() {
     };
     assert_eq!(enqueue().await, Enqueued::New);
     scene.ledger.committed(twice.id, "twice", 1);
-    assert_eq!(enqueue().await, Enqueued::Duplicate, "before it is delivered");
+    assert_eq!(
+        enqueue().await,
+        Enqueued::Duplicate,
+        "a duplicate before the delivery"
+    );
     scene.settled().await;
-    assert_eq!(enqueue().await, Enqueued::Duplicate, "and afterwards");
+    assert_eq!(
+        enqueue().await,
+        Enqueued::Duplicate,
+        "a duplicate after the delivery"
+    );
     let id = twice.id.to_string();
     let by_command = [
         "enqueue",
@@ -136,7 +144,7 @@ async fn the_same_id_enqueued_twice_is_delivered_once_and_told() {
     let said = scene.done(&by_command).await;
     assert!(said.contains("duplicate") && said.contains(&id), "{said}");
 
-    // Two transactions with the same id at once: the second waits for the first to be decided.
+    // Two transactions write the same id at the same time. The second waits until the first ends.
     let both = event("both", 1);
     let (mut first, mut second) = (producer.begin().await, producer.begin().await);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The chat: FastAPI and SQLAlchemy with psycopg.
+//! The example `chat`: FastAPI and SQLAlchemy with psycopg.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::{Service, example, migrate, nothing_outlives, number, run, told};
 
-/// Python with what the chat needs, and a database.
+/// A Python with the packages of the example, and a database.
 async fn scene() -> Option<(PathBuf, String)> {
     let python = servers::chat_python()?;
     Some((python, servers::postgres().await?.database().await))
@@ -27,7 +27,8 @@ async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() 
         told.contains("11 events were committed, and each arrived once"),
         "{told}"
     );
-    // With the one that the story sends as its last, to know that there is nothing behind the others.
+    // One more than the committed events: the example sends a last one to know that nothing comes after the
+    // others.
     assert_eq!(number(&database, "select count(*) from messages").await, 12);
     let published = "select count(*) from outbox_events e join messages m on m.id = e.id
         where e.status = 'published' and e.aggregate_id = m.session_id and e.user_id = m.user_id
@@ -48,8 +49,8 @@ async fn a_chat_that_is_killed_leaves_nothing_running() {
     nothing_outlives(&mut story, &database).await;
 }
 
-/// What psycopg makes of a text and of its own types for JSON, with and without the server preparing the statement; and
-/// what it says of a refusal.
+/// How psycopg sends a text and its own JSON types, with and without a prepared statement, and how it reports
+/// a refusal.
 const PAYLOADS: &str = r#"
 import os, psycopg
 from psycopg.types.json import Json, Jsonb

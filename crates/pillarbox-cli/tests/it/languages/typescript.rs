@@ -1,11 +1,11 @@
-//! The orders: TypeORM and plain pg.
+//! The example `orders`: TypeORM and plain pg.
 
 use pillarbox_testkit::servers::{self, Nats};
 use tokio::process::Command;
 
 use super::{Service, example, migrate, nothing_outlives, number, run, told};
 
-/// One of the example's programs, and a database.
+/// One of the programs of the example, and a database.
 async fn scene(program: &str) -> Option<(Command, String)> {
     let (node, modules) = servers::orders_node()?;
     let database = servers::postgres().await?.database().await;

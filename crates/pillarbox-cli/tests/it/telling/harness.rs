@@ -1,4 +1,4 @@
-//! An outbox whose events die where no route takes their topic, and relays on it.
+//! An outbox whose events die because no route matches their topic, and relays on it.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ pub(super) struct Scene {
     database: String,
 }
 
-/// One for each database there is.
+/// One scene for each installed database.
 pub(super) async fn scenes() -> Vec<Scene> {
     let mut databases = vec!["sqlite:outbox.db".to_owned()];
     if let Some(postgres) = servers::postgres().await {
@@ -47,7 +47,8 @@ impl Scene {
         scene
     }
 
-    /// `routes` behind the one that takes `kept.>`; `rest` are lines of YAML under `outbox:`.
+    /// Writes the configuration. `routes` come after the route of `kept.>`; `rest` are lines of YAML under
+    /// `outbox:`.
     pub(super) fn configure(&self, routes: &str, rest: &str) {
         let text = format!(
             "outbox:\n  database: {{ url: '{}' }}\n  sinks: {{ out: {{ url: 'stdout:' }} }}\n  \
@@ -57,7 +58,8 @@ impl Scene {
         std::fs::write(self.folder.path().join("pillarbox.yaml"), text).unwrap();
     }
 
-    /// Tells by log, webhook and a command, quickly; `more` are further keys of the notifications.
+    /// Turns on notices by log, webhook and command, with short waits. `more` are further keys of the
+    /// notifications.
     pub(super) fn tells(&self, port: u16, more: &str) {
         self.configure("", &self.telling(port, more));
     }
@@ -104,7 +106,7 @@ impl Scene {
         serde_json::from_str(&self.done(&arguments)).unwrap()
     }
 
-    /// Writes so many events of a topic, each of a key of its own, in one transaction.
+    /// Writes `count` events of a topic in one transaction, each with its own key.
     pub(super) fn enqueue(&self, topic: &str, count: usize) {
         let mut child = self
             .command(&["enqueue", "--ndjson"])
@@ -136,7 +138,7 @@ impl Scene {
         Relay { child, log }
     }
 
-    /// Open letters.
+    /// The number of open letters.
     pub(super) fn dead(&self) -> u64 {
         let groups = self.json(&["dead", "list"]);
         let groups = groups["groups"].as_array().unwrap();
@@ -151,17 +153,17 @@ impl Scene {
         self.done(&["dead", "discard", "--all", "--why", "a test", "--yes"]);
     }
 
-    /// What the command was told.
+    /// The notices that the command received.
     pub(super) fn commanded(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.told_file()).unwrap_or_default();
-        // The last line may be in the middle of being written.
+        // The last line may not be complete yet.
         text.lines()
             .map_while(|line| serde_json::from_str(line).ok())
             .collect()
     }
 }
 
-/// Killed when dropped.
+/// Dropping it kills the process.
 pub(super) struct Relay {
     child: Child,
     log: PathBuf,
@@ -176,14 +178,14 @@ impl Relay {
         until(&format!("the log says `{words}`"), || self.log().contains(words));
     }
 
-    /// SIGTERM; its log.
+    /// Sends SIGTERM and returns the log.
     pub(super) fn stop(mut self) -> String {
         servers::signal("TERM", &[self.child.id()]).unwrap();
         assert!(self.child.wait().unwrap().success(), "{}", self.log());
         self.log()
     }
 
-    /// `kill -9`; its log.
+    /// Kills the relay and returns the log.
     pub(super) fn kill(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -201,7 +203,7 @@ impl Drop for Relay {
     }
 }
 
-/// Waits until so many requests came, and returns them.
+/// Waits for this many requests and returns them.
 pub(super) fn received(receiver: &Receiver, count: usize) -> Vec<Request> {
     until(&format!("{count} notices came"), || {
         receiver.requests().len() >= count
@@ -209,7 +211,7 @@ pub(super) fn received(receiver: &Receiver, count: usize) -> Vec<Request> {
     receiver.requests()
 }
 
-/// Of a notice: what happened, and its fingerprint.
+/// The kind of a notice and its fingerprint.
 pub(super) fn what(notice: &Value) -> (String, String) {
     let kind = notice["type"].as_str().unwrap();
     let kind = kind.trim_start_matches("pillarbox.dead_letters.");

@@ -1,4 +1,4 @@
-//! One notice for each cause, however many events die of it; and one when it is over.
+//! One notice for each cause, however many events die of it, and one when it is over.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
             assert_eq!(what(&notice.json()).0, "opened");
             assert!(
                 data["count"].as_u64().unwrap() > 1,
-                "the first ones are gathered: {data}"
+                "the first deaths must be collected into one notice: {data}"
             );
             assert_eq!(
                 (&data["relay"], &data["outbox"]),
@@ -31,7 +31,7 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
             );
             assert_eq!(data["reason"], "permanent_failure");
             assert!(
-                data["error"].as_str().unwrap().contains("no route takes"),
+                data["error"].as_str().unwrap().contains("no route matches"),
                 "{data}"
             );
         }
@@ -45,7 +45,8 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
                 .all(|group| group["told_at"].is_string())
         );
 
-        // More of the same within the quiet period is no news. A notice that it is over comes behind all others.
+        // More deaths of the same cause within the quiet period cause no notice. The notice that it is over
+        // comes after all others.
         for topic in ["lost.a", "lost.b", "lost.c"] {
             scene.enqueue(topic, 50);
         }
@@ -66,12 +67,12 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
             .collect();
         assert_eq!(ends, prints);
 
-        // It goes on looking, and has nothing more to say about those.
+        // The relay keeps looking and reports only the new cause.
         scene.enqueue("lost.d", 1);
         let notices = received(&receiver, 7);
         assert_eq!(what(&notices[6].json()).0, "opened");
         assert_eq!(notices.len(), 7);
-        until("the command was told as well", || scene.commanded().len() >= 7);
+        until("the command got the notices too", || scene.commanded().len() >= 7);
         let commanded = scene.commanded();
         let heard: HashSet<(String, String)> = commanded.iter().map(what).collect();
         let sent: HashSet<(String, String)> = notices.iter().map(|notice| what(&notice.json())).collect();
@@ -85,7 +86,8 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
         let log = relay.stop();
         assert_eq!(log.matches("WARN events are dead").count(), 4, "{log}");
         assert_eq!(
-            log.matches("INFO no event is dead of this any more").count(),
+            log.matches("INFO no dead letter of this cause is open any more")
+                .count(),
             3,
             "{log}"
         );
@@ -109,7 +111,7 @@ async fn while_more_die_they_are_told_again_once_in_a_quiet_period() {
                 .sum();
             (new, notices)
         };
-        until("all eight were told", || told(&receiver).0 >= 8);
+        until("all eight deaths were reported", || told(&receiver).0 >= 8);
         let (new, notices) = told(&receiver);
         let last = notices.last().unwrap();
         assert_eq!(
@@ -121,7 +123,7 @@ async fn while_more_die_they_are_told_again_once_in_a_quiet_period() {
             "{notices:?}"
         );
 
-        // Mended and delivered: the replayed event is not dead again, so it is over, and said once.
+        // The cause is fixed and the event delivered. It is not dead again, so the recovery is reported once.
         relay.stop();
         scene.configure(
             ", { topic: 'lost.>', sink: out }",
@@ -149,7 +151,7 @@ async fn of_two_relays_one_tells() {
         for relay in &relays {
             relay.says("Relaying from");
         }
-        // Keys of all lanes: each relay gives some of them up.
+        // The events have keys in all lanes, so each relay has some of the deaths.
         scene.enqueue("lost.a", 200);
         received(&receiver, 1);
         scene.until_dead(200);
@@ -159,11 +161,14 @@ async fn of_two_relays_one_tells() {
         assert_eq!(kinds, ["opened", "recovered"]);
         scene.enqueue("lost.b", 200);
         assert_eq!(received(&receiver, 3).len(), 3);
-        until("both channels are through", || scene.commanded().len() == 3);
+        until("both channels delivered their notices", || {
+            scene.commanded().len() == 3
+        });
         let logs: String = relays.map(super::harness::Relay::stop).concat();
         assert_eq!(logs.matches("WARN events are dead").count(), 2, "{logs}");
         assert_eq!(
-            logs.matches("no event is dead of this any more").count(),
+            logs.matches("no dead letter of this cause is open any more")
+                .count(),
             1,
             "{logs}"
         );
@@ -185,7 +190,7 @@ fn an_alert_is_an_error_in_the_log_and_nothing_else() {
     let relay = scene.relay("relay");
     relay.says("ERROR events are dead");
     scene.discard_all();
-    relay.says("INFO no event is dead of this any more");
+    relay.says("INFO no dead letter of this cause is open any more");
     relay.stop();
     assert!(receiver.requests().is_empty() && scene.commanded().is_empty());
 }

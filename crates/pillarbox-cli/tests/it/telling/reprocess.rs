@@ -1,4 +1,4 @@
-//! What is sent again on a schedule, and by hand as the schedule would.
+//! Reprocessing on a schedule, and the same by hand.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ async fn what_died_is_delivered_by_the_schedule_once_its_cause_is_mended() {
         relay.stop();
         let schedule = schedule("topic: 'lost.>'");
         scene.configure(", { topic: 'lost.>', sink: out }", &schedule);
-        // Two of them: each run is one relay's.
+        // Two relays: each run is done by one of them.
         let relays = [scene.relay("one"), scene.relay("two")];
         let logs = || relays.iter().map(Relay::log).collect::<String>();
         let delivered = || logs().matches(r#""topic":"lost.a""#).count();
@@ -43,9 +43,12 @@ async fn what_died_is_delivered_by_the_schedule_once_its_cause_is_mended() {
         );
         let by = done[0]["by"].as_str().unwrap();
         assert!(["reprocessor (one)", "reprocessor (two)"].contains(&by), "{by}");
-        assert!(recoveries(&scene, "other.a").is_empty(), "it was not chosen");
+        assert!(
+            recoveries(&scene, "other.a").is_empty(),
+            "the schedule must not send other topics"
+        );
         let logs: String = relays.map(Relay::stop).concat();
-        assert_eq!(logs.matches("dead letters are sent again").count(), 1, "{logs}");
+        assert_eq!(logs.matches("replayed dead letters").count(), 1, "{logs}");
         assert!(logs.contains("replayed=30"), "{logs}");
     }
 }
@@ -59,15 +62,19 @@ async fn nothing_is_sent_again_for_ever() {
         until("it was sent again twice", || {
             scene.dead() == 1 && recoveries(&scene, "lost.a").len() == 2
         });
-        // By the time another one had its turns, the first could have had more.
+        // While the second letter gets its two runs, the first one could have got more. It must not.
         scene.enqueue("lost.b", 1);
-        until("another one was as well", || {
+        until("another letter was sent again twice", || {
             scene.dead() == 2 && recoveries(&scene, "lost.b").len() == 2
         });
         assert_eq!(recoveries(&scene, "lost.a").len(), 2);
         relay.stop();
         let tried = scene.run(&["--json", "dead", "reprocess", "--dry-run"]);
-        assert_eq!(tried.status.code(), Some(1), "nothing is left to send again");
+        assert_eq!(
+            tried.status.code(),
+            Some(1),
+            "no letter may be left to send again"
+        );
     }
 }
 
@@ -94,7 +101,11 @@ fn by_hand_it_does_what_the_schedule_would() {
     );
     assert_eq!(scene.dead(), 5);
     let forbidden = scene.run(&["dead", "reprocess"]);
-    assert_eq!(forbidden.status.code(), Some(2), "by hand it is forbidden");
+    assert_eq!(
+        forbidden.status.code(),
+        Some(2),
+        "replaying by hand must be forbidden"
+    );
     scene.configure(
         "",
         &daily.replace("enable_manual_replay: false", "enable_manual_replay: true"),

@@ -1,4 +1,4 @@
-//! A webhook that is away, refuses, or wants no more; its signatures and its secrets.
+//! A webhook that is away, refuses, or answers 410; its signatures and secrets.
 
 use pillarbox_testkit::{servers, webhooks::Receiver};
 
@@ -11,13 +11,16 @@ async fn a_webhook_that_is_away_misses_nothing_and_gets_the_same_id_each_time() 
         scene.tells(port, "");
         scene.enqueue("lost.a", 20);
         let first = scene.relay("first");
-        first.says("a notice was not taken");
         first.says("events are dead");
+        // The second attempt is a second later. By then the relay has recorded that the log has its notice.
+        until("the webhook is tried twice", || {
+            first.log().matches("could not deliver a notice").count() > 1
+        });
         let mut log = first.kill();
 
-        // Another relay goes on where that one was cut off.
+        // Another relay continues where the killed one stopped.
         let second = scene.relay("second");
-        second.says("a notice was not taken");
+        second.says("could not deliver a notice");
         let receiver = Receiver::start_at(port);
         receiver.answer(500);
         received(&receiver, 2);
@@ -26,7 +29,7 @@ async fn a_webhook_that_is_away_misses_nothing_and_gets_the_same_id_each_time() 
         let refused = receiver.requests().len();
         scene.until_dead(20);
         scene.discard_all();
-        until("the end was told", || {
+        until("the end was reported", || {
             receiver
                 .requests()
                 .iter()
@@ -45,13 +48,16 @@ async fn a_webhook_that_is_away_misses_nothing_and_gets_the_same_id_each_time() 
         for notice in &notices {
             assert!(notice.verified(SECRET).unwrap_or(true), "{notice:?}");
             let other = SECRET.replace("MfKQ", "AAAA");
-            assert!(!notice.verified(&other).unwrap_or(false), "by another secret");
+            assert!(
+                !notice.verified(&other).unwrap_or(false),
+                "another secret must not verify"
+            );
         }
         log += &second.stop();
         assert_eq!(
             log.matches("WARN events are dead").count(),
             1,
-            "the log repeats nothing: {log}"
+            "the log must not repeat a notice: {log}"
         );
         assert_silent(&log);
     }
@@ -73,7 +79,7 @@ fn a_webhook_that_is_gone_is_asked_again_after_a_restart_only() {
     let relay = scene.relay("relay");
     relay.says("this channel gets no more notices until the relay is started again");
     scene.enqueue("lost.b", 1);
-    until("the command still hears", || scene.commanded().len() == 2);
+    until("the command still gets notices", || scene.commanded().len() == 2);
     relay.stop();
     assert_eq!(receiver.requests().len(), 1);
     receiver.answer(200);

@@ -4,15 +4,15 @@ use url::Url;
 
 use super::RegistryError;
 
-/// The address, if it can be one. The error never shows it: it may hold a password.
+/// Parses the address. The error never shows it, because it may contain a password.
 pub fn parse(url: &str) -> Result<Url, RegistryError> {
     let parsed = Url::parse(url).map_err(|error| RegistryError::Address(error.to_string()))?;
     if !matches!(parsed.scheme(), "http" | "https") {
-        // What stands before the first colon may be the user of an address without its beginning.
+        // Do not show the scheme: in an address without one, the text before the first colon may be the user.
         return Err(RegistryError::Address("use http:// or https://".into()));
     }
     if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(RegistryError::Address("it may have no `?` and no `#`".into()));
+        return Err(RegistryError::Address("it must not contain `?` or `#`".into()));
     }
     Ok(parsed)
 }

@@ -1,4 +1,4 @@
-//! What an answer of the registry means.
+//! The meaning of the registry's answers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Deserialize)]
 struct Found {
-    /// The schema as text. It is `AVRO` unless said otherwise.
+    /// The schema as text. Without `schemaType` it is `AVRO`.
     schema: String,
     #[serde(rename = "schemaType", default)]
     schema_type: Option<String>,
@@ -28,12 +28,12 @@ pub(super) async fn known(
     subject: &str,
     version: i32,
 ) -> Result<Known, String> {
-    // Without its address: it may hold more than the host.
+    // Without the address, which may contain more than the host.
     let answer = answer.map_err(|error| failed(error.without_url()))?;
     let until = Instant::now() + NOT_FOUND_HOLDS;
     match answer.status() {
         StatusCode::OK => {}
-        // An unknown subject or version; a version that can't be one.
+        // An unknown subject or version, or an invalid version.
         StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY => return Ok(Known::Missing { until }),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             return Err(format!(
@@ -50,7 +50,7 @@ pub(super) async fn known(
             other => other.to_string(),
         })?;
     let found: Found = serde_json::from_slice(&body)
-        .map_err(|_| "its answer is not that of a schema registry".to_owned())?;
+        .map_err(|_| "its answer is not the answer of a schema registry".to_owned())?;
     Ok(match compile(&found, subject, version) {
         Ok(schema) => Known::Schema(Arc::new(schema)),
         Err(problem) => Known::Broken {
@@ -74,7 +74,7 @@ fn compile(found: &Found, subject: &str, version: i32) -> Result<Schema, String>
         return Err("it refers to other schemas of the registry, which is not supported".into());
     }
     let schema: Value =
-        serde_json::from_str(&found.schema).map_err(|error| format!("its text is no JSON: {error}"))?;
+        serde_json::from_str(&found.schema).map_err(|error| format!("its text is not JSON: {error}"))?;
     Schema::compile(
         &format!("{subject}, version {version}"),
         &schema,

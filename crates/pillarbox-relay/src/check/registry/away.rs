@@ -1,4 +1,4 @@
-//! A registry that is away: it is asked now and then until it answers, whether or not an event needs it just then.
+//! A registry that is away. It is asked now and then until it answers, even if no event needs it at that time.
 
 use std::{
     sync::{Arc, PoisonError, Weak},
@@ -9,32 +9,33 @@ use tokio::time::Instant;
 
 use super::{Key, Registry};
 
-/// Between two requests while it is away: at first, and at most.
+/// The first and the longest wait between two requests while it is away.
 const FIRST: Duration = Duration::from_millis(500);
 const MAX: Duration = Duration::from_secs(15);
 
 pub(super) struct Away {
     why: String,
     since: Instant,
-    /// What it is asked for. The one looked for last: a registry may fail over one subject and answer for all others.
+    /// The schema to ask for: the one that was needed last. A registry may fail for one subject and answer for all
+    /// others.
     wanted: Key,
 }
 
 impl Registry {
-    /// Why it can't be asked, while it is away.
+    /// Why the registry is away, if it is.
     pub(in crate::check) fn down(&self) -> Option<String> {
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         away.as_ref().map(|away| away.why.clone())
     }
 
-    /// When an event that waits for it should be looked at again: the longer it is away, the later.
+    /// When an event that waits for the registry should be checked again. The longer the outage, the longer the wait.
     pub(in crate::check) fn ask_again_in(&self) -> Duration {
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         let since = away.as_ref().map_or(Duration::ZERO, |away| away.since.elapsed());
         (since / 2).clamp(Duration::from_secs(1), MAX)
     }
 
-    /// As [`down`](Self::down), and this is what to ask it for next.
+    /// Like [`down`](Self::down). Also remembers `key` for the next request.
     pub(super) fn down_for(&self, key: &Key) -> Option<String> {
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         let away = away.as_mut()?;
@@ -48,7 +49,7 @@ impl Registry {
         if let Some(away) = &mut *away {
             away.why.clone_from(&why);
         } else {
-            tracing::warn!(why, "schemas can't be had");
+            tracing::warn!(why, "schemas are not available");
             let since = Instant::now();
             *away = Some(Away {
                 why: why.clone(),
@@ -67,7 +68,7 @@ impl Registry {
         }
     }
 
-    /// `None`: it has answered since.
+    /// `None`: the registry has answered since.
     fn wanted(&self, since: Instant) -> Option<Key> {
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         let away = away.as_ref().filter(|away| away.since == since)?;
@@ -82,7 +83,7 @@ impl Registry {
     }
 }
 
-/// Ends with the registry, too.
+/// Also ends when the registry is dropped.
 async fn ask_until_it_answers(registry: Weak<Registry>, since: Instant) {
     let mut wait = FIRST;
     loop {

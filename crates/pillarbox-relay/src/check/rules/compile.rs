@@ -1,4 +1,4 @@
-//! What can be said of a rule before any event comes: where it is wrong, what it reads.
+//! What can be known about a rule before the first event: its errors, and the fields that it reads.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use super::{
     values::VARIABLES,
 };
 
-/// Loops in loops.
+/// How deep loops may be nested.
 const LOOPS_MAX: usize = 3;
 const NODES_MAX: usize = 2_000;
 
-/// How deep an expression may be nested: it is evaluated by recursion, on a thread with 2 MiB.
+/// How deep an expression may be nested. It is evaluated recursively, on a thread with 2 MiB.
 const DEPTH_MAX: usize = 50;
-/// For the parser, whose recursion is not ours to limit.
+/// For the parser, whose recursion can't be limited here.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// Compiles a rule on a thread of its own: a configuration must not bring the process down, neither by a panic of the
-/// parser nor by its depth. The expression, and what it reads.
+/// Compiles a rule on its own thread, because a configuration must not crash the process, neither by a panic of the
+/// parser nor by its recursion. Returns the expression and the fields that it reads.
 pub(super) fn apart(source: &str) -> Result<(IdedExpr, String), String> {
     let source = source.to_owned();
     let compile = move || {
@@ -35,9 +35,9 @@ pub(super) fn apart(source: &str) -> Result<(IdedExpr, String), String> {
     std::thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(compile)
-        .map_err(|error| format!("no thread can be had to compile it: {error}"))?
+        .map_err(|error| format!("can't start a thread to compile it: {error}"))?
         .join()
-        .unwrap_or_else(|_| Err("the parser gave up on it".into()))
+        .unwrap_or_else(|_| Err("the parser crashed on it".into()))
 }
 
 /// The first error with its place.
@@ -48,8 +48,8 @@ fn position(errors: &ParseErrors) -> String {
     }
 }
 
-/// The fields of the event that it reads, such as `payload.stores_involved`; an error for a field that no event has, and
-/// for a function that there is not: every event would fail by it.
+/// The fields of the event that it reads, such as `payload.stores_involved`. An unknown field or function is an error,
+/// because every event would fail.
 fn reads(expression: &IdedExpr) -> Result<String, String> {
     let mut walk = Walk::default();
     walk.expression(expression)?;
@@ -67,9 +67,9 @@ fn reads(expression: &IdedExpr) -> Result<String, String> {
 #[derive(Default)]
 struct Walk {
     reads: BTreeSet<String>,
-    /// Functions by name, and whether they are called on something.
+    /// Functions by name, and whether they are called on a value.
     calls: BTreeSet<(String, bool)>,
-    /// Names that the loops around give.
+    /// Variables of the enclosing loops.
     own: Vec<String>,
     loops: usize,
     nodes: usize,
@@ -107,7 +107,7 @@ impl Walk {
                 self.loops += 1;
                 if self.loops > LOOPS_MAX {
                     return Err(format!(
-                        "it has more than {LOOPS_MAX} loops (all, exists, map, …) in each other"
+                        "it has more than {LOOPS_MAX} nested loops (all, exists, map, …)"
                     ));
                 }
                 let before = self.own.len();
@@ -127,7 +127,7 @@ impl Walk {
             }
             Expr::List(list) => list.elements.iter().try_for_each(|part| self.expression(part)),
             Expr::Map(map) => map.entries.iter().try_for_each(|entry| self.entry(&entry.expr)),
-            Expr::Struct(_) => Err("it makes a message, and there are none here".into()),
+            Expr::Struct(_) => Err("it creates a message, which is not supported".into()),
             Expr::Select(select) => self.expression(&select.operand),
             Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => Ok(()),
         }
@@ -174,9 +174,9 @@ const TYPES: &[&str] = &[
     "google",
 ];
 
-/// Calls it with nothing: a function that is there complains about that.
+/// Calls the function without arguments. A function that exists complains about that.
 fn exists(name: &str, member: bool) -> bool {
-    // Operators are called by such names.
+    // Names of operators begin with other characters.
     if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
         return true;
     }
@@ -199,7 +199,7 @@ fn exists(name: &str, member: bool) -> bool {
     )
 }
 
-/// `a.b.c`, for a name with selections on it.
+/// `a.b.c`: a name with selections.
 fn path(expression: &IdedExpr, depth: usize) -> Result<Option<String>, String> {
     match &expression.expr {
         Expr::Ident(name) => Ok(Some(name.clone())),

@@ -1,7 +1,7 @@
-//! How long a rule may run. CEL has no loops without end, but one over a large payload inside another takes its time.
+//! Limits how long a rule may run. CEL has no endless loops, but nested loops over a large payload take long.
 //!
-//! Each turn of a loop (`all`, `exists`, `map`, …) calls a function of ours, which counts and looks at the clock. The
-//! crate has no budget of its own.
+//! Each iteration of a loop (`all`, `exists`, `map`, …) calls a function of ours that counts and looks at the clock,
+//! because the crate has no limit of its own.
 
 use std::{
     cell::Cell,
@@ -18,27 +18,27 @@ use cel::{
     },
 };
 
-/// No rule can write this name.
+/// A name that no rule can contain.
 pub(super) const STEP: &str = "@step";
 const STEPS_MAX: u32 = 1_000_000;
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// Turns taken by the evaluation on this thread, and when it must end.
+    /// The iterations of the evaluation on this thread, and when it must end.
     static RUN: Cell<(u32, Option<Instant>)> = const { Cell::new((0, None)) };
 }
 
-/// A new evaluation begins on this thread.
+/// Starts a new evaluation on this thread.
 pub(super) fn start() {
     RUN.set((0, None));
 }
 
-/// CEL's own functions, and the counter.
+/// CEL's own functions and the counter.
 pub(super) fn environment() -> Arc<Env> {
     static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
         let mut env = Env::stdlib();
         let added = env.add_overload(STEP, STEP, Vec::new(), step);
-        debug_assert!(added.is_ok(), "nobody else has that name");
+        debug_assert!(added.is_ok(), "the name is not in use");
         Arc::new(env)
     });
     ENVIRONMENT.clone()
@@ -55,7 +55,7 @@ fn step<'b, 'v>(_: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError
     Ok(CowVal::owned(CelBool::from(true)))
 }
 
-/// Puts a call of the counter into every loop.
+/// Adds a call of the counter to every loop.
 pub(super) fn count_steps(expression: &mut IdedExpr) {
     match &mut expression.expr {
         Expr::Call(call) => {
@@ -76,7 +76,7 @@ pub(super) fn count_steps(expression: &mut IdedExpr) {
                 counted(&mut comprehension.loop_cond);
                 return;
             }
-            // `map` and `filter` have no condition, and are only fast while they have none: they count in their step.
+            // `map` and `filter` have no condition, and are only fast without one. So the counter goes into their step.
             match &mut comprehension.loop_step.expr {
                 Expr::Call(call) if call.func_name == operators::CONDITIONAL && call.args.len() == 3 => {
                     counted(&mut call.args[0]);

@@ -166,7 +166,7 @@ fn no_depth_of_a_rule_brings_the_process_down() {
         (format!("{}1{} == []", "[".repeat(1_900), "]".repeat(1_900)), true),
         (format!("size({}1{}) > 0", "[".repeat(60), "]".repeat(60)), true),
         (format!("true{}", "?true:true".repeat(390)), true),
-        // Pairs of these are nothing to the parser.
+        // The parser removes pairs of these.
         (format!("{}true", "!".repeat(3_900)), false),
         (format!("{}1 == 1", "-".repeat(3_900)), false),
         (format!("1{} > 0", "+1".repeat(40)), false),
@@ -201,7 +201,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The plain way: try every length that a star may stand for.
+/// The simple way: try every length that a star can match.
 fn matches_slowly(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),

@@ -1,4 +1,4 @@
-//! An event as a rule sees it. Made into CEL's values when a rule asks, once for all rules.
+//! An event as a rule sees it. It is converted to CEL's values when a rule needs them, once for all rules.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -10,7 +10,7 @@ use cel::context::VariableResolver;
 use pillarbox::Event;
 use serde_json::Value;
 
-/// What a rule can name.
+/// The names that a rule can use.
 pub(super) const VARIABLES: &[&str] = &[
     "payload",
     "headers",
@@ -85,7 +85,7 @@ fn optional(value: Option<&str>) -> CowVal<'_, '_> {
     }
 }
 
-/// JSON as CEL has it. A whole number is an int where it fits.
+/// Converts JSON to CEL. A whole number becomes an int if it fits.
 fn value(json: &Value) -> Box<dyn Val + '_> {
     match json {
         Value::Null => Box::new(CelNull),

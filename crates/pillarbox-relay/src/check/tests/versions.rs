@@ -8,11 +8,11 @@ use std::{
 use async_trait::async_trait;
 
 use super::{
-    super::versions::{Aggregate, LetThrough},
+    super::versions::{Aggregate, LetThrough, VersionIndex},
     *,
 };
 
-/// A store's versions, and how often it was asked.
+/// A store's versions, and the requests to it.
 #[derive(Default)]
 struct Versions {
     latest: Mutex<HashMap<Aggregate, LetThrough>>,
@@ -40,11 +40,11 @@ impl AggregateVersions for Versions {
         Ok(true)
     }
 
-    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
+    async fn make_index(&self, _index: VersionIndex) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 
-    fn index_sql(&self) -> String {
+    fn index_sql(&self, _index: VersionIndex) -> String {
         String::new()
     }
 }
@@ -64,7 +64,7 @@ fn increasing(on_failure: OnFailure, store: &Arc<Versions>) -> Checks {
     Checks::new(&options, Some(store.clone())).unwrap()
 }
 
-/// Which of these events, with seqs from `first` on, are rejected.
+/// Which of these events, with seqs starting at `first`, are rejected.
 async fn rejected(checks: &Checks, first: Seq, events: &[Event], memory: &mut Memory) -> Vec<bool> {
     let events: Vec<_> = (first..).zip(events).collect();
     let findings = checks.look(&events, Some(memory)).await.unwrap();
@@ -90,7 +90,7 @@ async fn an_aggregates_versions_must_increase() {
         rejected(&checks, 1, &events, &mut memory).await,
         [false, false, true, false, true]
     );
-    // What was let through is remembered; an event without a version, and a copy of a dead one, are not looked at.
+    // Accepted versions are remembered. An event without a version and a copy of a dead event are not checked.
     let none = Event::to("t").event_type("X").aggregate("order", "a");
     let copy = version("a", 1).header("replay-of", "018f0000-0000-7000-8000-000000000001");
     let events = [version("a", 3), version("a", 4), none, copy];
@@ -115,7 +115,7 @@ async fn a_restart_remembers_versions_by_the_store_and_reads_again_what_was_not_
         rejected(&checks, 10, &events, &mut Memory::default()).await,
         [true, false, false]
     );
-    // The next tenure reads them again, as they were not settled: the same answers.
+    // The next tenure reads them again, because they were not settled. The results are the same.
     assert_eq!(
         rejected(&checks, 10, &events, &mut Memory::default()).await,
         [true, false, false]

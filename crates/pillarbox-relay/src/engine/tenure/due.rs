@@ -1,4 +1,4 @@
-//! The side table: events whose time has come go into the window.
+//! Reads due events from the side table and admits them to the window.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::{
     store::{Due, DuePlace, StoreError},
 };
 
-/// How often to look for due events when none is known: another process may have put some there.
+/// How often to look for due events when none is known. Another process may have added some.
 const DUE_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest rest after a round through all due events that brought none.
+/// The longest pause after a round through all due events that admitted none.
 const DUE_REST_MAX: Duration = Duration::from_secs(5);
-/// Events that are due and passed over would else be asked for again at once.
+/// The shortest wait. Without it, due events that were skipped would be read again at once.
 const DUE_WAIT_MIN: Duration = Duration::from_millis(20);
 
 impl Tenure<'_> {
@@ -42,16 +42,16 @@ impl Tenure<'_> {
             self.due_round = now;
         }
         let room_bytes = self.context.options.window_bytes_max - self.window.load().1;
-        let (store, held, after, limit) = (
+        let (store, lanes, after, limit) = (
             self.context.store.clone(),
-            self.held.clone(),
+            self.lanes.clone(),
             self.due_after,
             self.limit(room_bytes),
         );
         let checks = self.context.options.checks.clone();
         self.spawn(Job::Due, async move {
             let due = async {
-                let found = store.due(&held, after, limit).await?;
+                let found = store.due(&lanes, after, limit).await?;
                 let events = found.events.iter().map(|due| &due.event);
                 let objections = examine::again(checks.as_ref(), events).await?;
                 Ok(Examined { found, objections })
@@ -71,10 +71,10 @@ impl Tenure<'_> {
         let mut admitted = 0;
         for due in due.events {
             let key = (due.event.lane, due.event.event.key().to_owned());
-            // An earlier event of this key waits, so the store will return this one again later. And an event that is in
-            // the window passed the checks as they were then.
-            let held = |(held, seq): &(_, Seq)| *held == key && *seq < due.event.seq;
-            let behind = !due.delayed && (waiting.as_ref() == Some(&key) || holding.iter().any(held));
+            // If an earlier event of this key waits, the store will return this one again later. An event that is
+            // already in the window was checked when it was admitted.
+            let holds = |(held_key, seq): &(_, Seq)| *held_key == key && *seq < due.event.seq;
+            let behind = !due.delayed && (waiting.as_ref() == Some(&key) || holding.iter().any(holds));
             if behind || self.window.has_parked(due.event.seq) {
                 continue;
             }
@@ -113,7 +113,7 @@ impl Tenure<'_> {
                     self.admit_waiting(entry, due.delayed, error, retry_in);
                 }
                 None => {
-                    // Of a paused destination one event is enough, to try it with.
+                    // One event is enough for the trial of a paused destination.
                     if self.waits_for_trial(target.destination) && !due.delayed {
                         waiting = Some(key);
                     }
@@ -125,7 +125,7 @@ impl Tenure<'_> {
         self.look_at_due_again(more_after, next, admitted);
     }
 
-    /// A paused destination with an event here to try it with. Its other events stay in the side table.
+    /// Whether a paused destination already has an event for its trial. Its other events stay in the side table.
     pub(super) fn has_trial(&self, destination: DestinationId) -> bool {
         self.waits_for_trial(destination)
             && (self.window.has_ready(destination) || self.trying.contains(&destination))
@@ -142,11 +142,11 @@ impl Tenure<'_> {
         self.due_after = more_after;
         let wait = match more_after {
             Some(_) => Duration::ZERO,
-            // A round of many pages that brings nothing is not worth repeating at once.
+            // A long round that admitted nothing is not repeated at once.
             None if long_round => (now - self.due_round)
                 .mul_f64(4.0)
                 .clamp(DUE_INTERVAL, DUE_REST_MAX),
-            // What was brought is returned until it is settled, and settling asks again.
+            // The store returns admitted events until they are settled. Settling triggers the next read.
             None if admitted > 0 => DUE_INTERVAL,
             None => next.map_or(DUE_INTERVAL, |next| next.clamp(DUE_WAIT_MIN, DUE_INTERVAL)),
         };

@@ -1,5 +1,5 @@
-//! Publishing: batches for the destinations that take events, trials for those that are paused, checks of sinks that are
-//! away, and what the answers mean.
+//! Starts batches for destinations that accept events, trials for paused ones, and checks of sinks that are away.
+//! Applies the answers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     super::{
         RelayError,
         destinations::{Destination, DestinationId},
-        publish::{self, Judging},
+        sink_slot::{self, Judging},
         watch::Job,
         window::{Entry, Resolution},
     },
@@ -17,14 +17,15 @@ use super::{
 };
 use crate::sink::{Outcome, SinkError};
 
-/// What waits for a destination that has been paused for this long goes into the side table, so that it pins neither the
-/// window nor the low mark.
+/// If a destination is paused for this long, its events move to the side table, so that they block neither the window
+/// nor the low mark.
 const PARK_AFTER: Duration = Duration::from_secs(5);
-/// A paused destination whose trial is overdue by this has no events here: those in the side table come due every second.
+/// If the trial of a paused destination is overdue by this much, the relay has no events for it. Those in the side
+/// table are due every second.
 const TRIAL_OVERDUE: Duration = Duration::from_secs(30);
-/// A destination that answered within this time counts as one that works.
+/// A destination that answered within this time counts as working.
 const WORKED_LATELY: Duration = Duration::from_secs(60);
-/// Parked events are due again after this. They are passed over for as long as their destination is paused.
+/// Parked events are due again after this. They are skipped while their destination is paused.
 const PARKED_FOR: Duration = Duration::from_secs(1);
 
 impl Tenure<'_> {
@@ -35,7 +36,7 @@ impl Tenure<'_> {
         }
     }
 
-    /// Batches for the destinations that take events.
+    /// Starts batches for the destinations that accept events.
     pub(super) fn start_batches(&mut self, sink: usize) {
         let batches_max = self.slots[sink]
             .health
@@ -46,7 +47,7 @@ impl Tenure<'_> {
             if open.is_empty() {
                 return;
             }
-            // Each is the first at times: a busy one must not keep the others waiting.
+            // Rotate the destinations, so that a busy one does not delay the others.
             self.turn = self.turn.wrapping_add(1);
             let first = self.turn % open.len();
             open.rotate_left(first);
@@ -58,8 +59,8 @@ impl Tenure<'_> {
         }
     }
 
-    /// One event for each paused destination whose time has come, in one batch. It has a place of its own beside the
-    /// others, as it may get no answer for long.
+    /// Starts one batch with an event for each paused destination whose trial is due. It runs beside the other batches,
+    /// because it may get no answer for a long time.
     pub(super) fn start_trial(&mut self, sink: usize) {
         let health = &self.slots[sink].health;
         let room = match self.in_flight[sink].publishing() {
@@ -91,7 +92,7 @@ impl Tenure<'_> {
     pub(super) fn publish(&mut self, sink: usize, batch: Vec<super::Entry>, trial: bool) {
         let (client, answer_max) = (self.slots[sink].sink.clone(), self.context.options.stall_after);
         self.spawn(Job::Publish, async move {
-            let outcomes = publish::publish(client, &batch, answer_max).await;
+            let outcomes = sink_slot::publish(client, &batch, answer_max).await;
             Done::Published {
                 slot: sink,
                 batch,
@@ -112,7 +113,7 @@ impl Tenure<'_> {
         if trial {
             flight.trial = false;
             for entry in &batch {
-                self.trying.remove(&entry.destination);
+                self.trying.remove(&entry.target.destination);
             }
         } else {
             flight.batches -= 1;
@@ -134,15 +135,16 @@ impl Tenure<'_> {
             }
             Err(error) => self.end_if_misconfigured(slot, Err(error)),
         }
-        // What waits in the side table for a destination that is up again can go out now.
+        // The destination accepts events again, so its events in the side table can be sent now.
         if self.destinations.paused().count() < paused_before {
             self.due_at = Instant::now();
             self.due_after = None;
         }
     }
 
-    /// A destination whose last events went elsewhere (another relay has its lanes now, somebody discarded them) has nothing
-    /// to be tried with. It must not be reported as paused for ever: its next event tells how it is.
+    /// A paused destination can lose its last event: another relay took over its lanes, or somebody discarded its
+    /// events. Then there is nothing to try it with, and it must not be reported as paused for ever. Its next event
+    /// shows its health.
     pub(super) fn forget_pauses_without_events(&mut self) {
         let now = Instant::now();
         let idle = |(number, paused): &(DestinationId, &Destination)| {
@@ -168,14 +170,14 @@ impl Tenure<'_> {
         }
     }
 
-    /// It is paused, and not for so long that its events are to die.
+    /// Whether it is paused, but not for so long that its events must die.
     pub(super) fn waits_for_trial(&self, number: DestinationId) -> bool {
         let paused = self.destinations.get(number).health.paused_for(Instant::now());
         let max = self.context.options.destination_outage_max;
         paused.is_some_and(|paused| max.is_none_or(|max| paused <= max))
     }
 
-    /// A trial that is due and has no room yet is started by the answer it waits for.
+    /// Future trials only. If a trial is due and has no room, the next answer of the sink starts it.
     pub(super) fn next_trials(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let ready = self
             .destinations
@@ -196,7 +198,7 @@ impl Tenure<'_> {
                 self.spawn(Job::Check, async move {
                     Done::Checked {
                         slot: index,
-                        result: publish::check(sink).await,
+                        result: sink_slot::check(sink).await,
                     }
                 });
             }
@@ -223,8 +225,9 @@ impl Tenure<'_> {
         }
     }
 
-    /// A sink that is away must not fill the window, or the others would wait with it. What it leaves to the store is
-    /// read again by the tenure that begins when it is back. With one sink the table is the better buffer.
+    /// A sink that is away must not fill the window, because other sinks would wait. Its events are dropped from
+    /// memory, and a new tenure reads them when it is back. With only one sink nothing is dropped: the window stays full,
+    /// and later events wait in the table.
     pub(super) fn close_what_is_away(&mut self) {
         let full = !self.has_room();
         let others_work = self.slots.iter().any(|slot| !slot.health.is_down());
@@ -237,7 +240,7 @@ impl Tenure<'_> {
             if away && full && others_work && waits() {
                 tracing::info!(
                     sink = &*slot.name,
-                    "leaving its events in the store until it is back: others go on"
+                    "leaving the events of this sink in the store until it is back; other sinks continue"
                 );
                 self.window.close(index);
             }
@@ -249,8 +252,8 @@ impl Tenure<'_> {
         }
     }
 
-    /// A paused destination must not fill the window either, nor keep the low mark where it is. A short pause costs no
-    /// write: its events wait here, and behind them in the table.
+    /// A paused destination must not fill the window or keep the low mark back either. A short pause costs no write:
+    /// its events wait in the window, later ones in the table.
     pub(super) fn park_what_is_paused(&mut self) {
         let now = Instant::now();
         let full = !self.has_room();

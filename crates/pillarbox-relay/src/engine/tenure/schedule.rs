@@ -1,4 +1,4 @@
-//! What a tenure starts now, and when it can start something else.
+//! What a tenure starts now, and when it can start the next job.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ impl Tenure<'_> {
         }
     }
 
-    /// When something can start that can't now. Only what `start_what_can_start` would then really start counts: a time
-    /// that has passed and starts nothing would make the loop spin.
+    /// When the next job can start. A time counts only if `start_what_can_start` would really start something then. A
+    /// past time that starts nothing would make the loop spin.
     pub(super) fn next_time(&self) -> Instant {
         let now = Instant::now();
         let far = now + Duration::from_secs(1);

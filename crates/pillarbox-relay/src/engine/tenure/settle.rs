@@ -1,4 +1,4 @@
-//! Settling: what became of the events is written to the store, in batches.
+//! Settling: writes the results of events to the store, in batches.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::store::{Settled, StoreError, StoreErrorKind};
 
-/// Results wait this long for company before they are written down: fewer, larger statements. No event waits for it.
+/// Results wait this long for others before they are written: fewer, larger statements. It delays no event.
 const SETTLE_LINGER: Duration = Duration::from_millis(5);
-/// Unless there are this many.
+/// This many results are written at once.
 const SETTLE_EVENTS: usize = 1_000;
-/// A store that fails is tried again after this, then more and more rarely.
+/// The first wait after the store failed. It doubles with each failure.
 pub(super) const STORE_RETRY: Duration = Duration::from_millis(100);
 const STORE_RETRY_MAX: Duration = Duration::from_secs(2);
 
@@ -46,9 +46,9 @@ impl Tenure<'_> {
         };
         self.unsettled_since = None;
         self.side_table_busy = true;
-        let (store, held) = (self.context.store.clone(), self.held.clone());
+        let (store, lanes) = (self.context.store.clone(), self.lanes.clone());
         self.spawn(Job::Settle, async move {
-            let result = store.settle(&held, &settling.settlement).await;
+            let result = store.settle(&lanes, &settling.settlement).await;
             Done::Settled { settling, result }
         });
     }
@@ -80,7 +80,7 @@ impl Tenure<'_> {
         }
     }
 
-    /// When the next settlement can start without another result.
+    /// When the next settlement can start, if no other result arrives.
     pub(super) fn next_settling(&self) -> Option<Instant> {
         match (&self.postponed, self.side_table_busy) {
             (_, true) => None,

@@ -1,4 +1,4 @@
-//! Something done now and then, one at a time.
+//! A task that runs at intervals, one at a time.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Timer {
         }
     }
 
-    /// Whether it is time; if so it counts as begun.
+    /// Whether it is due. If so, it counts as running.
     pub(super) fn start(&mut self) -> bool {
         let now = !self.running && Instant::now() >= self.at;
         self.running |= now;

@@ -1,4 +1,4 @@
-//! Beside the events: the heartbeat that keeps the lanes, and the report of what keeps this relay from delivering.
+//! The heartbeat, which renews the leases, and the report of this relay's troubles.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::store::{StoreError, Trouble};
 
-/// What lasts is reported again after this time: the relay's row, and what it reported, may have been lost with its lease.
+/// Lasting troubles are reported again after this time. The relay's row, with its earlier report, may have been deleted
+/// when its lease expired.
 const REPORT_AGAIN: Duration = Duration::from_secs(5);
 
 impl Tenure<'_> {
@@ -23,12 +24,12 @@ impl Tenure<'_> {
         match result {
             Ok(beat) => {
                 self.context.store_is_up();
-                match self.leases.absorb(beat) {
+                match self.leases.merge_beat(beat) {
                     Change::Keep => {}
                     Change::Gained => self.end(End::Regroup { surplus: 0 }),
                     Change::Surplus(surplus) => self.end(End::Regroup { surplus }),
                     Change::Lost => {
-                        tracing::warn!("lost lanes to another relay: starting again with what is left");
+                        tracing::warn!("another relay took some lanes: starting again with the others");
                         self.end(End::Store(StoreError::fenced()));
                     }
                 }
@@ -41,7 +42,7 @@ impl Tenure<'_> {
         self.beat.done(next);
     }
 
-    /// Tells the store what keeps this relay from delivering, when that has changed.
+    /// Writes the relay's troubles to the store if they have changed.
     pub(super) fn start_report(&mut self) {
         if !self.report.start() {
             return;

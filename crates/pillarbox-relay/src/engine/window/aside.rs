@@ -1,16 +1,16 @@
-//! What is left to the store while a sink is away, so that it does not fill the window and keep the other sinks waiting.
+//! Events that are left in the store while a sink is away, so that they do not fill the window and delay other sinks.
 
 use std::collections::{HashSet, VecDeque};
 
 use super::{Entry, Window, key::KeyId};
 
-/// Keys that are remembered: some 10 MB.
+/// How many keys are remembered: about 10 MB.
 const KEYS_MAX: usize = 200_000;
 
 pub(super) struct Aside {
-    /// Per sink: nothing for it is kept.
+    /// For each sink: whether its events are left in the store.
     closed: Vec<bool>,
-    /// Keys with an event that was not kept: their later events are not kept either, whichever sink they are for.
+    /// Keys with an event that was dropped. Their later events are dropped too, whichever sink they are for.
     keys: HashSet<KeyId>,
 }
 
@@ -44,13 +44,14 @@ impl Aside {
 }
 
 impl Window {
-    /// Drops what waits for this sink, and until the window's end whatever comes for it, with everything behind it in
-    /// its keys: the store has it, and the low mark stays below it.
+    /// Drops the events that wait for this sink, and from now on every event for it, with all events behind them in
+    /// their keys. They are in the store, and the low mark stays below them.
     pub(in crate::engine) fn close(&mut self, sink: usize) {
         self.pages.freeze();
         self.aside.close(sink);
         // All events of a destination are for one sink.
-        let of_sink = |queue: &&mut VecDeque<Entry>| queue.front().is_some_and(|entry| entry.sink == sink);
+        let of_sink =
+            |queue: &&mut VecDeque<Entry>| queue.front().is_some_and(|entry| entry.target.sink == sink);
         let queues: Vec<_> = self
             .ready
             .iter_mut()
@@ -68,12 +69,12 @@ impl Window {
         self.aside.is_closed(sink)
     }
 
-    /// Whether it may still read on: what it has dropped must be remembered by its keys.
+    /// Whether the window may read more. It must remember the keys of the events that it dropped.
     pub(in crate::engine) fn can_read_on(&self) -> bool {
         self.aside.has_room()
     }
 
-    /// Whether everything read is here or settled.
+    /// Whether every event that was read is in the window or settled.
     pub(in crate::engine) fn is_whole(&self) -> bool {
         !self.pages.is_frozen()
     }

@@ -1,4 +1,4 @@
-//! An event on its way through the window, and what becomes of it.
+//! An event in the window, and its result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     settlement::{Dead, DeadReason, FailedTry, Parked, Settlement},
 };
 
-/// What the routes say of an event.
+/// What the event's route says.
 #[derive(Debug, Clone, Default)]
 pub(in crate::engine) struct Target {
     /// Index of the sink.
@@ -28,22 +28,17 @@ pub(in crate::engine) struct Target {
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct Entry {
     pub(in crate::engine) event: Arc<StoredEvent>,
-    /// Index of the sink it goes to.
-    pub(in crate::engine) sink: usize,
-    pub(in crate::engine) destination: DestinationId,
-    pub(in crate::engine) stream: Option<Arc<str>>,
-    pub(in crate::engine) envelope: Envelope,
-    pub(super) after_death: AfterDeath,
-    /// The last try got no answer, and nor did any later event of its destination in that batch.
+    pub(in crate::engine) target: Target,
+    /// The last attempt got no answer, and neither did any later event of its destination in that batch.
     pub(in crate::engine) unanswered: bool,
-    /// From the side table, where its producer's delay had put it: it does not hold its key.
+    /// From the side table, where it waited for its `available_at`. It does not hold its key.
     pub(super) delayed: bool,
     pub(super) key: KeyId,
-    /// The page it came with; `None` for one from the side table.
+    /// The page it came with. `None` if it came from the side table.
     pub(super) page: Option<u64>,
 }
 
-/// What became of an event that was in flight.
+/// The result of an event that was in flight.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::engine) enum Resolution {
     Delivered,
@@ -55,22 +50,22 @@ pub(in crate::engine) enum Resolution {
         reason: DeadReason,
         failure: FailedTry,
     },
-    /// Not charged: it goes out again, before the later ones of its key.
+    /// Not charged. It is sent again, before the later events of its key.
     Returned,
 }
 
-/// What leaves the window when its settlement is written.
+/// What leaves the window when the settlement is written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) page: Option<u64>,
     pub(super) seq: Seq,
     pub(super) key: KeyId,
     pub(super) bytes: usize,
-    /// Whether the event will be in the side table and block its key.
+    /// Whether the event moves to the side table and blocks its key.
     pub(super) joins: bool,
 }
 
-/// A settlement on its way to the store.
+/// A settlement that is being written to the store.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Settling {
     pub(in crate::engine) settlement: Settlement,
@@ -82,11 +77,7 @@ impl Entry {
         let key = (event.lane, key_hash(event.event.key()));
         Self {
             event: Arc::new(event),
-            sink: target.sink,
-            destination: target.destination,
-            stream: target.stream,
-            envelope: target.envelope,
-            after_death: target.after_death,
+            target,
             unanswered: false,
             delayed: false,
             key,
@@ -98,7 +89,7 @@ impl Entry {
         self.page.is_none()
     }
 
-    /// It is in the side table and holds its key there: it costs nothing to have it here as well.
+    /// Whether it is in the side table and holds its key there. Keeping it in the window as well costs nothing.
     pub(super) fn is_scout(&self) -> bool {
         self.is_parked() && !self.delayed
     }
@@ -113,14 +104,14 @@ impl Entry {
         }
     }
 
-    /// What is written down when it dies of this try.
+    /// The record of its death in this attempt.
     pub(super) fn died(&self, reason: DeadReason, failure: FailedTry) -> Dead {
-        let tells_key = self.is_parked() || self.after_death != AfterDeath::Skip;
+        let tells_key = self.is_parked() || self.target.after_death != AfterDeath::Skip;
         Dead {
             seq: self.event.seq,
             lane: self.event.lane,
             key: tells_key.then(|| self.event.event.key().to_owned()),
-            after: self.after_death,
+            after: self.target.after_death,
             attempts: self.event.attempts + 1,
             reason,
             failure,

@@ -1,4 +1,4 @@
-//! Events on their way into the side table. Until they are written there, what the store says of their keys is out of date.
+//! Events that are being written into the side table. Until then, what the store says about their keys is out of date.
 
 use super::{Entry, Window, key::KeyId};
 
@@ -8,7 +8,7 @@ impl Window {
         self.to_hold.push(entry);
     }
 
-    /// An event of this key is on its way into the side table.
+    /// An event of this key is being written into the side table.
     pub(super) fn joins(&mut self, key: KeyId) {
         *self.joining.entry(key).or_default() += 1;
     }

@@ -1,5 +1,5 @@
-//! Events of a destination that takes nothing for long: they leave the window for the side table, so that they pin neither
-//! memory nor the low mark.
+//! Events of a destination that accepts nothing for a long time. They move to the side table, so that they block
+//! neither memory nor the low mark.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{DestinationId, Entry, Window};
 use crate::settlement::{Failed, FailedTry};
 
 impl Window {
-    /// Whether more waits here for the destination than one event of the side table to try it with.
+    /// Whether the window has more events for the destination than the one that is kept for its trial.
     pub(in crate::engine) fn can_park(&self, destination: DestinationId) -> bool {
         let Some(queue) = self.ready.get(destination) else {
             return false;
@@ -22,8 +22,9 @@ impl Window {
         queue.len() > 1 || queue.iter().any(more)
     }
 
-    /// Writes what waits for the destination into the side table, uncharged, with everything behind it in its keys. What is
-    /// there already only leaves the window; one such event stays, to try the destination with.
+    /// Writes the events for the destination into the side table, without charging them, with all events behind them in
+    /// their keys. Those that are already there only leave the window. One of these stays, for the trial of the
+    /// destination.
     pub(in crate::engine) fn park(
         &mut self,
         destination: DestinationId,
@@ -57,7 +58,7 @@ impl Window {
         }
     }
 
-    /// It stays in the side table, and the store returns it again.
+    /// The event stays in the side table, and the store returns it again.
     pub(super) fn drop_parked(&mut self, entry: &Entry) {
         self.events -= 1;
         self.bytes -= entry.event.bytes();

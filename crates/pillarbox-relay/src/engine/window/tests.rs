@@ -131,7 +131,8 @@ fn a_returned_event_goes_out_again_before_its_followers() {
     assert_eq!(window.unsettled(), 0);
 }
 
-/// Else it would be the last of each batch while others come, and no answer after its own would tell that it is at fault.
+/// Otherwise it would be the last of each batch while other events arrive, and no later answer would show that it is at
+/// fault.
 #[test]
 fn what_got_no_answer_goes_out_before_others_and_what_nobody_took_behind_them() {
     let mut window = window(true);
@@ -201,7 +202,7 @@ fn an_old_answer_about_the_side_table_overtakes_nothing() {
     window.admit_parked(Entry::new(stored(2, "a"), to(0), None), false);
     let batch = window.take_batch([0], 10);
     window.complete(all(batch, retry()));
-    // Asked before the failure was written down.
+    // Read before the failure was written.
     window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
     window.admit_parked(Entry::new(stored(2, "a"), to(0), None), false);
     assert!(!window.has_ready(0));
@@ -230,14 +231,15 @@ fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
     let in_flight = window.take_batch([0], 1);
     assert_eq!(seqs(&in_flight), [1]);
     window.close(1);
-    // b is dropped whole: its first event is for the closed sink. a is in flight, c has one that may go out.
+    // All of b is dropped, because its first event is for the closed sink. a is in flight. The first event of c may be
+    // sent.
     assert_eq!(window.load().0, 4);
     assert!(!window.has_ready(1));
     let next = window.take_batch([0], 10);
     assert_eq!(seqs(&next), [4]);
     window.complete(all(in_flight, Resolution::Delivered));
     window.complete(all(next, Resolution::Delivered));
-    // Behind c's first one comes one for the closed sink: it and the rest of c are left as well.
+    // The next event of c is for the closed sink. It and the rest of c are dropped as well.
     assert!(!window.has_ready(0));
     settle(&mut window, &[]);
     assert_eq!(window.load(), (0, 0));
@@ -250,12 +252,12 @@ fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
     assert_eq!(
         seqs(&window.take_batch([0], 10)),
         [11],
-        "only what has nothing left behind"
+        "only keys without dropped events"
     );
     assert_eq!(
         window.low_mark(),
         0,
-        "what was left behind is read again from here"
+        "the next tenure reads the dropped events again from here"
     );
     assert!(!window.is_whole());
 }
@@ -271,7 +273,7 @@ fn what_waits_in_the_side_table_for_a_closed_sink_is_not_overtaken() {
 }
 
 proptest! {
-    /// Whatever the answers: of each key the deliveries are in order, at most one is in flight, every event ends in
+    /// Whatever the outcomes, the deliveries of each key are in order, at most one is in flight, every event ends in
     /// exactly one place, and an empty window is really empty.
     #[test]
     fn order_per_key_holds_whatever_the_answers(

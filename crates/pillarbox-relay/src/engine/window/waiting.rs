@@ -1,4 +1,4 @@
-//! Events that can't be judged yet.
+//! Events that can't be checked yet.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::{Entry, Window};
 use crate::settlement::{Failed, FailedTry};
 
 impl Window {
-    /// An event, from discovery or the side table, that can't be judged yet: it fails without being charged, so that its
-    /// key waits in the side table. Of those that wait there the store brings the first again.
+    /// Admits an event, from discovery or the side table, that can't be checked yet. It fails without being charged, so
+    /// that its key waits in the side table. The store returns the first event of the key again.
     pub(in crate::engine) fn admit_waiting(
         &mut self,
         entry: Entry,

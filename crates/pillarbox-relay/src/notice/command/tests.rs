@@ -64,7 +64,7 @@ async fn one_that_leaves_a_child_behind_is_not_waited_for() {
     assert!(started.elapsed() < Duration::from_secs(15));
 }
 
-/// A program that starts another and waits for it, and where that one writes its number.
+/// A program that starts a child and waits for it, and the file to which the child writes its process id.
 fn with_a_child(folder: &Path) -> (String, PathBuf) {
     let pid = folder.join("pid");
     let script = format!(
@@ -74,7 +74,7 @@ fn with_a_child(folder: &Path) -> (String, PathBuf) {
     (script, pid)
 }
 
-/// Waits until the process whose number this file holds has ended. A zombie has: nobody here waits for it.
+/// Waits until the process whose id is in this file has ended. A zombie counts as ended: nothing here waits for it.
 async fn ended(pid: &Path) -> bool {
     let pid = std::fs::read_to_string(pid).unwrap();
     let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));

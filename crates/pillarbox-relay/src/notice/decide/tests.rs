@@ -1,4 +1,4 @@
-//! Any history of deaths, replays and looks, held against what people should have heard.
+//! Compares any history of deaths, replays and checks with the notices it should cause.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ const WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 enum Step {
     Die(u8, u8),
-    /// All of a cause are replayed and delivered, or discarded.
+    /// All letters of a cause are replayed and delivered, or discarded.
     Mend(u8),
     Look,
     Pass(u16),
 }
 
-/// What is open, what was told, and everything people heard.
+/// The open causes, the last notices, and all notices.
 struct World {
     now: Timestamp,
     open: BTreeMap<String, Vec<Timestamp>>,
     told: Vec<Told>,
     gone: Gone,
-    /// Since which look a cause was found gone at every one.
+    /// For each cause: the check since which it has been gone at every check.
     seen_gone: BTreeMap<String, Timestamp>,
     heard: Vec<(Timestamp, News, u64)>,
 }
@@ -66,7 +66,7 @@ impl World {
         self.open.iter().map(cause).collect()
     }
 
-    /// As the watch does it, with a store that writes everything down.
+    /// Does what the watch does, with a store that accepts every write.
     fn look(&mut self) {
         let causes = self.causes();
         let told = self.told.clone();
@@ -137,7 +137,7 @@ proptest! {
                 }
             }
             if matches!(step, Step::Look) {
-                // Whatever is open is known.
+                // Every open cause was announced.
                 for cause in world.open.keys() {
                     let last = world.heard_of(cause).last().copied();
                     prop_assert!(last.is_some_and(|(_, kind, _)| kind != Kind::Recovered));
@@ -153,7 +153,7 @@ proptest! {
                 }
             }
         }
-        // After some peace everything was told.
+        // After some quiet time, everything was announced.
         for _ in 0..2 {
             world.step(&Step::Pass(1_000));
             world.step(&Step::Look);

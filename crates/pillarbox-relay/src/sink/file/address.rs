@@ -6,13 +6,13 @@ use percent_encoding::percent_decode_str;
 
 use crate::sink::{SinkError, SinkErrorKind};
 
-/// Where to write, and when to begin a new file.
+/// Where to write, and when to start a new file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub path: PathBuf,
-    /// A file of this size is put aside before the next batch.
+    /// A file of this size is rotated before the next batch.
     pub rotate_bytes: u64,
-    /// How many files put aside are kept. `None`: all.
+    /// How many rotated files are kept. `None`: all.
     pub keep: Option<usize>,
 }
 
@@ -24,11 +24,11 @@ impl Address {
     pub fn parse(url: &str) -> Result<Self, SinkError> {
         let rest = url.strip_prefix("file:").unwrap_or(url);
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // `file:///var/x` and `file:/var/x` are the same; a host is refused.
+        // `file:///var/x` and `file:/var/x` are the same. A host is refused.
         let path = match path.strip_prefix("//") {
             None => path,
             Some(path) if path.starts_with('/') => path,
-            Some(_) => return Err(wrong("`file://` is followed by a third `/`: it names no host")),
+            Some(_) => return Err(wrong("`file://` needs a third `/`: a file has no host")),
         };
         let path = percent_decode_str(path)
             .decode_utf8()
@@ -49,13 +49,13 @@ impl Address {
                 ("rotate_bytes", Ok(bytes)) if bytes >= ROTATE_BYTES_MIN => address.rotate_bytes = bytes,
                 ("rotate_bytes", _) => {
                     return Err(wrong(&format!(
-                        "`rotate_bytes` is a number from {ROTATE_BYTES_MIN} on"
+                        "`rotate_bytes` must be a number of at least {ROTATE_BYTES_MIN}"
                     )));
                 }
                 ("keep", Ok(files)) if (1..=KEEP_MAX as u64).contains(&files) => {
                     address.keep = usize::try_from(files).ok();
                 }
-                ("keep", _) => return Err(wrong(&format!("`keep` is a number from 1 to {KEEP_MAX}"))),
+                ("keep", _) => return Err(wrong(&format!("`keep` must be a number from 1 to {KEEP_MAX}"))),
                 _ => return Err(wrong("the options of a file are `rotate_bytes` and `keep`")),
             }
         }

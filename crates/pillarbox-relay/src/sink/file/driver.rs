@@ -1,4 +1,4 @@
-//! Files among the sinks.
+//! The driver of the file sink.
 
 use crate::{
     connect::OpenSink,
@@ -12,6 +12,7 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "file",
         schemes: &["file"],
         example: "file:path",
+        summary: "a file of NDJSON",
         feature: None,
         check: |url| Address::parse(url).map(drop).map_err(|error| error.message),
         redact: address::redact_one,

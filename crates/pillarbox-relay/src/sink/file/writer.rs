@@ -1,7 +1,7 @@
-//! Appends batches to the file and puts full files aside.
+//! Appends batches to the file and rotates full files.
 //!
-//! Several relays may write one file: each batch is written under a lock on the file, and whoever gets the lock looks
-//! whether the file was put aside meanwhile.
+//! Several relays may write to one file. Each batch is written under a lock on the file. After getting the lock, a
+//! relay checks whether another one has rotated the file meanwhile.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -14,15 +14,15 @@ use std::{
 use super::Address;
 use crate::sink::{SinkError, SinkErrorKind};
 
-/// How often to try for a lock that another process has.
+/// How often to try to get a lock that another process holds.
 const LOCK_EVERY: Duration = Duration::from_millis(5);
 
-/// Six digits: other endings of a name are somebody else's.
+/// Rotated files have six digits. Files with other endings are not ours.
 const NUMBER_MAX: u64 = 999_999;
 
 pub(super) struct Writer {
     address: Address,
-    /// Where the file really is: rotation must not rename a link to it.
+    /// The real path of the file. Rotation must not rename a link to it.
     path: PathBuf,
     file: Option<File>,
 }
@@ -36,18 +36,18 @@ impl Writer {
         }
     }
 
-    /// Appends whole lines and syncs them to the disk. Nothing is waited for beyond `timeout` but the disk.
+    /// Appends whole lines and syncs them to the disk. Apart from the disk, it waits no longer than `timeout`.
     pub(super) fn append(&mut self, lines: &[u8], timeout: Duration) -> Result<(), SinkError> {
         let deadline = Instant::now() + timeout;
         let done = self.try_append(lines, deadline);
         if done.is_err() {
-            // Opened anew: the next try finds out what is there.
+            // The next attempt opens the file again and sees its state.
             self.file = None;
         }
         done
     }
 
-    /// Whether it could be written now. Changes nothing in a file that is there.
+    /// Whether the file could be written now. Does not change an existing file.
     pub(super) fn check(&mut self, timeout: Duration) -> Result<(), SinkError> {
         let file = self.locked(Instant::now() + timeout)?;
         let _ = file.unlock();
@@ -57,86 +57,86 @@ impl Writer {
 
     fn try_append(&mut self, lines: &[u8], deadline: Instant) -> Result<(), SinkError> {
         let mut file = self.locked(deadline)?;
-        let mut length = self.told(without_torn_line(&mut file))?;
+        let mut length = self.io_result(without_torn_line(&mut file))?;
         if length >= self.address.rotate_bytes {
-            self.told(self.put_aside())?;
-            // Its lock ends with it; the new file has one of its own.
+            self.io_result(self.put_aside())?;
+            // Dropping the file releases its lock. The new file has its own lock.
             drop(file);
             file = self.locked(deadline)?;
-            length = self.told(without_torn_line(&mut file))?;
+            length = self.io_result(without_torn_line(&mut file))?;
         }
         let written = file.write_all(lines).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // A batch that is not whole goes: its events come again.
+            // Remove a part of a batch: its events are published again.
             let removed = file.set_len(length).and_then(|()| file.sync_data()).is_ok();
             let _ = file.unlock();
             let error = refused(&self.path, &error, SinkErrorKind::Unavailable);
             return Err(if removed { error } else { error.in_doubt() });
         }
-        // It ends with the file at the latest.
+        // At the latest, the lock ends when the file is closed.
         let _ = file.unlock();
         self.file = Some(file);
         Ok(())
     }
 
-    /// The file that has the name now, open and locked.
+    /// Opens and locks the file that has the name now.
     fn locked(&mut self, deadline: Instant) -> Result<File, SinkError> {
         loop {
             let file = match self.file.take() {
                 Some(file) => file,
                 None => {
-                    let file = self.told(open(&self.path))?;
-                    // Now that it is there: a link may have led to nothing.
+                    let file = self.io_result(open(&self.path))?;
+                    // Resolve the path now that the file exists: before, a link may have led to nothing.
                     match fs::canonicalize(&self.path) {
                         Ok(real) => self.path = real,
-                        // Another process put it aside in this moment.
+                        // Another process has just rotated it.
                         Err(error) if error.kind() == ErrorKind::NotFound && Instant::now() < deadline => {
                             continue;
                         }
-                        Err(error) => return self.told(Err(error)),
+                        Err(error) => return self.io_result(Err(error)),
                     }
-                    // Whoever made it: only a synced name outlives a crash.
-                    self.told(sync_folder(&self.path))?;
+                    // Sync the folder, whoever created the file: only a synced name survives a crash.
+                    self.io_result(sync_folder(&self.path))?;
                     self.refuse_strange(&file)?;
                     file
                 }
             };
             let in_time = Instant::now() < deadline;
             match file.try_lock() {
-                Ok(()) if self.told(is_at(&file, &self.path))? => return Ok(file),
-                // Another process put it aside.
+                Ok(()) if self.io_result(is_at(&file, &self.path))? => return Ok(file),
+                // Another process has rotated it.
                 Ok(()) if in_time => {}
                 Err(TryLockError::WouldBlock) if in_time => {
                     self.file = Some(file);
                     std::thread::sleep(LOCK_EVERY);
                 }
                 Ok(()) | Err(TryLockError::WouldBlock) => {
-                    let error = io::Error::new(ErrorKind::TimedOut, "another process has it");
-                    return self.told(Err(error));
+                    let error = io::Error::new(ErrorKind::TimedOut, "another process has locked it");
+                    return self.io_result(Err(error));
                 }
-                Err(TryLockError::Error(error)) => return self.told(Err(error)),
+                Err(TryLockError::Error(error)) => return self.io_result(Err(error)),
             }
         }
     }
 
-    /// A slip in the address must not spoil somebody's file.
+    /// A typing error in the address must not damage another file.
     fn refuse_strange(&self, file: &File) -> Result<(), SinkError> {
         let mut first = [0];
-        let read = self.told(file.take(1).read(&mut first))?;
-        if read == 0 || first == *b"{" || !self.told(file.metadata())?.is_file() {
+        let read = self.io_result(file.take(1).read(&mut first))?;
+        if read == 0 || first == *b"{" || !self.io_result(file.metadata())?.is_file() {
             return Ok(());
         }
         let path = self.path.display();
-        let message = format!("{path} is there and does not hold lines of JSON: name another file");
+        let message = format!("{path} exists and does not contain lines of JSON: name another file");
         Err(SinkError::new(SinkErrorKind::Misconfigured, message))
     }
 
-    /// Gives the full file its number, and drops the oldest beyond `keep`.
+    /// Renames the full file to its number, and deletes the oldest files beyond `keep`.
     fn put_aside(&self) -> io::Result<()> {
         let mut aside = put_aside(&self.path)?;
         let next = aside.last().map_or(1, |(number, _)| number + 1);
         if next > NUMBER_MAX {
-            return Err(io::Error::other("the numbers of the files before it are used up"));
+            return Err(io::Error::other("no number is left for a rotated file"));
         }
         let to = numbered(&self.path, next);
         fs::rename(&self.path, &to)?;
@@ -149,19 +149,19 @@ impl Writer {
             match fs::remove_file(old) {
                 // Another process removed it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(file = %old.display(), %error, "an old file can't be removed"),
+                Err(error) => tracing::warn!(file = %old.display(), %error, "can't remove an old file"),
                 Ok(()) => {}
             }
         }
         Ok(())
     }
 
-    fn told<T>(&self, done: io::Result<T>) -> Result<T, SinkError> {
+    fn io_result<T>(&self, done: io::Result<T>) -> Result<T, SinkError> {
         done.map_err(|error| refused(&self.path, &error, SinkErrorKind::Unreachable))
     }
 }
 
-/// Makes it where it is not, for its owner and group to read: events may be nobody else's business.
+/// Creates the file if it does not exist, readable only by its owner and group, because events may be confidential.
 fn open(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
@@ -171,7 +171,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Whether the name still leads to this file.
+/// Whether the path still leads to this file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let opened = file.metadata()?;
     match fs::metadata(path) {
@@ -181,7 +181,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Cuts off a last line without its end, which a crash left: its event was never reported as delivered. Returns the length.
+/// Removes an incomplete last line, which a crash left. Its event was never reported as delivered. Returns the length.
 fn without_torn_line(file: &mut File) -> io::Result<u64> {
     const PART: u64 = 64 * 1024;
     let length = file.metadata()?.len();
@@ -212,7 +212,7 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// The files put aside so far, by their numbers. Other names beside them are left alone.
+/// The rotated files, by their numbers. Other files are ignored.
 fn put_aside(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder(path))? {
@@ -227,7 +227,7 @@ fn put_aside(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// `events.ndjson.000007`: by name they sort by age.
+/// `events.ndjson.000007`: sorted by name, they are sorted by age.
 fn numbered(path: &Path, number: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number:06}"));
@@ -241,12 +241,12 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// A new name outlives a crash only when its folder is synced.
+/// A new name survives a crash only if its folder is synced.
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
-/// `otherwise`: the kind of an error that tells nothing more.
+/// `otherwise`: the kind for all other errors.
 fn refused(path: &Path, error: &io::Error, otherwise: SinkErrorKind) -> SinkError {
     let kind = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => SinkErrorKind::Full,

@@ -1,4 +1,4 @@
-//! The HTTP stream among the sinks.
+//! The driver of the HTTP stream.
 
 use crate::driver::{About, SinkDriver, address};
 
@@ -8,6 +8,7 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "HTTP stream",
         schemes: &["http-stream"],
         example: "http-stream:",
+        summary: "this process's own `/v1/stream`, from memory",
         feature: Some("http-stream"),
         check: address::check_nothing,
         redact: address::redact_one,

@@ -1,5 +1,4 @@
-//! An address: brokers, how to show ourselves to them, and how to send. Its secrets go into the client's settings and
-//! nowhere else.
+//! An address: brokers, credentials, and how to send. Its secrets go only into the client's settings.
 
 use std::path::{Path, PathBuf};
 
@@ -15,20 +14,21 @@ use crate::{
 
 const SETTINGS: &str = "ca, cert, key, tls, sasl, password_file, compression, linger_ms, queue_events_max, \
                         transactions and transactional_id";
-/// How long an event may wait for others that go in the same request. A request costs the broker far more than an event
-/// in it: `bench drain`, six partitions, five batches of 200 in flight, on two cores shared by all, in events/s: 38,000 with
-/// 2 ms (the broker busy with 28 µs an event), 50,000 with 5 ms, 39,000 with 10 ms, which is too long for 1,000 in flight.
+/// How long an event may wait for others in the same request. A request costs the broker far more than an event in it.
+/// Measured with `bench drain`, six partitions, five batches of 200 in flight, two cores shared by all, in events/s:
+/// 38,000 with 2 ms (the broker spends 28 µs on an event), 50,000 with 5 ms, 39,000 with 10 ms, which is too long for
+/// 1,000 events in flight.
 const LINGER_MS: u32 = 5;
 const PASSWORD_FILE_BYTES_MAX: u64 = 4096;
 
 pub(super) struct Address {
-    /// `host:port,host:port`: what the client is given, and what may be shown.
+    /// `host:port,host:port`: for the client, and for messages.
     pub(super) brokers: String,
     login: Option<Login>,
     tls: Option<Tls>,
     pub(super) compression: Compression,
     pub(super) linger_ms: u32,
-    /// Events the client holds at most; more wait for room.
+    /// The most events in the client. More wait for room.
     pub(super) queue_events_max: u32,
     /// Set in the transactional mode.
     pub(super) transactional_id: Option<String>,
@@ -67,7 +67,7 @@ impl Compression {
     }
 }
 
-/// What the query says, before it is put together.
+/// The query, before it is validated as a whole.
 #[derive(Default)]
 struct Asked {
     tls: Option<bool>,
@@ -96,7 +96,7 @@ impl Address {
         }
         if address.brokers.is_empty() {
             return Err(misconfigured(
-                "the address of Kafka names no broker. Write kafka://host:port",
+                "the address of Kafka contains no broker. Write kafka://host:port",
             ));
         }
         let query = text.split_once('?').map_or("", |(_, query)| query);
@@ -109,14 +109,14 @@ impl Address {
         if asked.transactions == Some(false) {
             address.transactional_id = None;
         } else if asked.transactions == Some(true) && address.transactional_id.is_none() {
-            // Its own for each process: what two share, the later takes from the earlier.
+            // Different for each process. If two share one, the later one fences the earlier one.
             address.transactional_id = Some(format!("pillarbox-{}", Uuid::now_v7()));
         }
         Ok(address)
     }
 
     fn add(&mut self, server: &str, user: &mut Option<(String, Option<String>)>) -> Result<(), SinkError> {
-        // The text itself stays out of the message: it may hold a password.
+        // Do not show the text: it may contain a password.
         let bad =
             || misconfigured("the address of Kafka can't be read. Write kafka://user:password@host:port");
         let url = Url::parse(server).map_err(|_| bad())?;
@@ -156,21 +156,21 @@ impl Address {
             }
             "transactional_id" => {
                 return Err(misconfigured(
-                    "transactional_id in the address of Kafka has 1 to 200 characters",
+                    "transactional_id in the address of Kafka must have 1 to 200 characters",
                 ));
             }
-            // Not the value: it may be a password that somebody took for a setting.
+            // Do not show the value: it may be a password in the wrong place.
             _ => {
                 let name: String = name.chars().take(40).collect();
                 return Err(misconfigured(format!(
-                    "`{name}` is no setting of a Kafka address. There are {SETTINGS}"
+                    "`{name}` is not a setting of a Kafka address. The settings are {SETTINGS}"
                 )));
             }
         }
         Ok(())
     }
 
-    /// Who we are and by which way, as the client's settings.
+    /// Writes the credentials and the kind of connection into the client's settings.
     pub(super) fn connect(&self, config: &mut ClientConfig) {
         config.set("bootstrap.servers", &self.brokers);
         let protocol = match (&self.login, &self.tls) {
@@ -201,12 +201,16 @@ impl Asked {
         let certificate = match (self.certificate.take(), self.key.take()) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(misconfigured("in the address of Kafka, cert and key go together")),
+            _ => {
+                return Err(misconfigured(
+                    "the address of Kafka needs both cert and key, or neither",
+                ));
+            }
         };
         let named = self.ca.is_some() || certificate.is_some();
         match self.tls {
             Some(false) if named => Err(misconfigured(
-                "the address of Kafka names certificates and says tls=false: leave one of them out",
+                "the address of Kafka names certificates and says tls=false: remove one of them",
             )),
             None if !named => Ok(None),
             Some(false) => Ok(None),
@@ -222,26 +226,26 @@ impl Asked {
             return match (&self.mechanism, &self.password) {
                 (None, None) => Ok(None),
                 _ => Err(misconfigured(
-                    "the address of Kafka has sasl or password_file and no user. Write kafka://user@host:port",
+                    "the address of Kafka has sasl or password_file, but no user. Write kafka://user@host:port",
                 )),
             };
         };
         let password = match (written, self.password.take()) {
             (Some(_), Some(_)) => {
                 return Err(misconfigured(
-                    "the address of Kafka has a password and a password_file: leave one of them out",
+                    "the address of Kafka has a password and a password_file: remove one of them",
                 ));
             }
             (Some(password), None) | (None, Some(password)) => password,
             (None, None) => {
                 return Err(misconfigured(
-                    "the address of Kafka has a user and no password. Add password_file=FILE, or write \
+                    "the address of Kafka has a user, but no password. Add password_file=FILE, or write \
                      kafka://user:password@host:port",
                 ));
             }
         };
         if user.is_empty() || password.is_empty() || user.contains('\0') || password.contains('\0') {
-            return Err(misconfigured("a user of Kafka has a name and a password"));
+            return Err(misconfigured("a user of Kafka needs a name and a password"));
         }
         Ok(Some(Login {
             mechanism: self.mechanism.unwrap_or("PLAIN"),
@@ -256,18 +260,18 @@ fn file(name: &str, value: &str) -> Result<PathBuf, SinkError> {
     match path.is_file() {
         true => Ok(path),
         false => Err(misconfigured(format!(
-            "{name}={value} in the address of Kafka is no file"
+            "{name}={value} in the address of Kafka is not a file"
         ))),
     }
 }
 
-/// The file's text without its last line break.
+/// The content of the file without its last line break.
 fn password(path: &Path) -> Result<String, SinkError> {
     let shown = path.display();
     let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
     if bytes > PASSWORD_FILE_BYTES_MAX {
         return Err(misconfigured(format!(
-            "the password_file {shown} has {bytes} bytes: this is no password"
+            "the password_file {shown} has {bytes} bytes: this can't be a password"
         )));
     }
     let text = std::fs::read_to_string(path)
@@ -281,7 +285,7 @@ fn mechanism(value: &str) -> Result<&'static str, SinkError> {
         "scram-sha-256" => Ok("SCRAM-SHA-256"),
         "scram-sha-512" => Ok("SCRAM-SHA-512"),
         _ => Err(misconfigured(
-            "sasl in the address of Kafka is plain, scram-sha-256 or scram-sha-512",
+            "sasl in the address of Kafka must be plain, scram-sha-256 or scram-sha-512",
         )),
     }
 }
@@ -292,14 +296,14 @@ fn compression(value: &str) -> Result<Compression, SinkError> {
         .into_iter()
         .find(|known| known.name() == value)
         .ok_or_else(|| {
-            misconfigured("compression in the address of Kafka is none, gzip, snappy, lz4 or zstd")
+            misconfigured("compression in the address of Kafka must be none, gzip, snappy, lz4 or zstd")
         })
 }
 
 fn yes_or_no(name: &str, value: &str) -> Result<bool, SinkError> {
     value
         .parse()
-        .map_err(|_| misconfigured(format!("{name} in the address of Kafka is true or false")))
+        .map_err(|_| misconfigured(format!("{name} in the address of Kafka must be true or false")))
 }
 
 fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, SinkError> {
@@ -309,7 +313,7 @@ fn number(name: &str, value: &str, min: u32, max: u32) -> Result<u32, SinkError>
         .filter(|number| (min..=max).contains(number))
         .ok_or_else(|| {
             misconfigured(format!(
-                "{name} in the address of Kafka is a number from {min} to {max}"
+                "{name} in the address of Kafka must be a number from {min} to {max}"
             ))
         })
 }

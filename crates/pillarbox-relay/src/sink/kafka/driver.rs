@@ -1,4 +1,4 @@
-//! Kafka among the sinks.
+//! The driver of the Kafka sink.
 
 use crate::driver::{About, Provisions, SinkDriver, address};
 
@@ -8,6 +8,7 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "Kafka",
         schemes: &["kafka"],
         example: "kafka://host:9092",
+        summary: "Kafka",
         feature: Some("kafka"),
         check: address::check_servers,
         redact: |url| address::redact_servers(url, false),

@@ -1,4 +1,4 @@
-//! Events on their way in a producer: given to it, and waited for.
+//! Events in a producer: gives them to it and waits for their reports.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,26 +11,26 @@ use tokio::time::Instant;
 
 use super::{
     producer::Producer,
-    reports::{Inflight, PLACES_MAX, Report, Reports},
+    reports::{BatchReports, PLACES_MAX, Report, Reports},
 };
 use crate::{envelope::Message, sink::SinkError};
 
-/// How often what an ended producer still has is dropped, until everything in it has its report.
+/// How often to purge the queue of an ended producer, until every event in it has a report.
 const PURGE_EVERY: Duration = Duration::from_millis(20);
 
 /// What a flight waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
     All,
-    /// Where one that failed is the end of all.
+    /// All reports, or the first failure, if one failure means that all fail.
     FirstFailure,
 }
 
-/// Why an event was not taken.
+/// Why the producer did not accept an event.
 pub(super) enum NotTaken {
-    /// It can't be made a message.
+    /// The event can't be turned into a message.
     Impossible(SinkError),
-    /// The client refuses it.
+    /// The client refused it.
     Refused(Code),
     /// There was no room in time.
     Full,
@@ -38,26 +38,26 @@ pub(super) enum NotTaken {
     Over,
 }
 
-/// Events on their way in one producer. Dropped before everything has its report, it retires the producer: what is still in
-/// there must not be sent for ever.
+/// Events in one producer. If it is dropped before every event has a report, it retires the producer, so that the
+/// remaining events are not sent later.
 pub(super) struct Flight {
     producer: Arc<Producer>,
     number: u64,
-    inflight: Arc<Inflight>,
+    reports: Arc<BatchReports>,
 }
 
 impl Flight {
     pub(super) fn new(producer: Arc<Producer>, events: usize) -> Self {
         assert!(events <= PLACES_MAX, "a batch has at most {PLACES_MAX} events");
-        let (number, inflight) = producer.reports().open(events);
+        let (number, reports) = producer.reports().open(events);
         Self {
             producer,
             number,
-            inflight,
+            reports,
         }
     }
 
-    /// Gives an event to the client, and waits for room where there is none.
+    /// Gives an event to the client. Waits if there is no room.
     pub(super) async fn send(
         &self,
         place: usize,
@@ -79,7 +79,7 @@ impl Flight {
         let reports = self.producer.reports();
         loop {
             let mut room = std::pin::pin!(reports.room.notified());
-            // From now on no report is missed, also one that comes before we wait.
+            // From now on no notification is missed, even one that comes before the wait.
             room.as_mut().enable();
             let (error, back) = match self.producer.client().send(record) {
                 Ok(()) => return Ok(()),
@@ -87,7 +87,7 @@ impl Flight {
             };
             match error.rdkafka_error_code().unwrap_or(Code::Unknown) {
                 Code::QueueFull => {}
-                // A transaction that has failed already takes nothing more.
+                // A transaction that has already failed accepts nothing more.
                 Code::Fatal | Code::State => return Err(NotTaken::Over),
                 code => return Err(NotTaken::Refused(code)),
             }
@@ -98,42 +98,42 @@ impl Flight {
         }
     }
 
-    /// Whether something of it was lost already.
+    /// Whether one of the events has already failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.inflight.has_failed()
+        self.reports.has_failed()
     }
 
-    /// An event that was not sent has nothing to wait for.
+    /// Records that an event was not sent, so that nothing waits for its report.
     pub(super) fn skip(&self, place: usize) {
-        self.inflight.report(place, Report::NotSent);
+        self.reports.report(place, Report::NotSent);
     }
 
-    /// Waits for all reports until the deadline, and takes those that came.
+    /// Waits for all reports until the deadline, and returns those that arrived.
     pub(super) async fn reports(self, deadline: Instant, until: Until) -> Vec<Option<Report>> {
         let mut health = self.producer.reports().health.subscribe();
         let ended = tokio::select! {
             biased;
-            () = self.inflight.complete_or_failed(), if until == Until::FirstFailure => return self.inflight.take(),
-            () = self.inflight.complete() => false,
+            () = self.reports.complete_or_failed(), if until == Until::FirstFailure => return self.reports.take(),
+            () = self.reports.complete() => false,
             _ = health.wait_for(|health| health.over) => true,
             () = tokio::time::sleep_until(deadline) => false,
         };
-        // What was not sent yet comes back at once; what a broker answers to what was sent comes after that, and what it
-        // would send again for that answer stays in the queue of a producer that sends no more.
-        while ended && !self.inflight.is_complete() && Instant::now() < deadline {
+        // Events that were not sent yet are purged at once. Answers to those that were sent arrive later. An event that
+        // the client would then retry stays in the queue of the ended producer, so it must be purged again.
+        while ended && !self.reports.is_complete() && Instant::now() < deadline {
             self.producer.purge().await;
-            let _ = tokio::time::timeout(PURGE_EVERY, self.inflight.complete()).await;
+            let _ = tokio::time::timeout(PURGE_EVERY, self.reports.complete()).await;
         }
-        if ended || !self.inflight.is_complete() {
+        if ended || !self.reports.is_complete() {
             self.producer.retire();
         }
-        self.inflight.take()
+        self.reports.take()
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if !self.inflight.is_complete() {
+        if !self.reports.is_complete() {
             self.producer.retire();
         }
         self.producer.reports().close(self.number);

@@ -1,4 +1,4 @@
-//! What an answer of Kafka means.
+//! The meaning of Kafka's answers.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use super::reports::Problem;
 use crate::sink::{SinkError, SinkErrorKind as Kind};
 
-/// What a broker's refusal says of an event.
+/// What a broker's refusal says about an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is this event's.
+    /// It is about this event.
     Own(SinkError),
-    /// A request with several events was refused, and this one was among them: it is its own only when it is refused alone.
+    /// A request with several events was refused, and this event was in it. It is at fault only if it is refused alone.
     Shared(SinkError),
-    /// The whole topic's: there is no point in sending more there for now.
+    /// It is about the whole topic. Sending more to the topic is useless for now.
     Topic(SinkError),
 }
 
@@ -26,7 +26,7 @@ impl Refusal {
     }
 }
 
-/// What a failed event met. `bytes` are its own: key, headers and payload.
+/// The meaning of an event's error. `bytes`: the size of its key, headers and payload.
 pub(super) fn refusal(code: Code, topic: &str, bytes: usize) -> Refusal {
     use Refusal::{Own, Shared, Topic};
     let says = || format!("Kafka refused an event for {topic}: {code}");
@@ -47,7 +47,7 @@ pub(super) fn refusal(code: Code, topic: &str, bytes: usize) -> Refusal {
         Code::TopicAuthorizationFailed => Topic(not_granted(topic)),
         Code::InvalidTopic => Own(SinkError::new(
             Kind::Invalid,
-            format!("{topic:?} is no Kafka topic: the broker refuses the name"),
+            format!("{topic:?} is not a Kafka topic: the broker refuses the name"),
         )),
         other => Own(no_answer(other, &says())),
     }
@@ -68,7 +68,7 @@ fn no_answer(code: Code, says: &str) -> SinkError {
         | Code::FencedLeaderEpoch
         | Code::UnknownLeaderEpoch
         | Code::PurgeQueue => SinkError::new(Kind::Unavailable, says),
-        // The client's own: it lets go of a broker, of a connection to it, or of itself.
+        // From the client itself: it drops a broker, a connection, or itself.
         Code::BrokerDestroy
         | Code::DestroyBroker
         | Code::InProgress
@@ -77,7 +77,7 @@ fn no_answer(code: Code, says: &str) -> SinkError {
         | Code::DuplicateSequenceNumber
         | Code::UnknownProducerId
         | Code::InvalidProducerEpoch
-        // A coordinator that came back, or another in its place, and the transaction is not what it was.
+        // The coordinator restarted or was replaced, and the state of the transaction has changed.
         | Code::InvalidTransactionalState
         | Code::InvalidProducerIdMapping
         | Code::ConcurrentTransactions
@@ -103,12 +103,12 @@ fn no_answer(code: Code, says: &str) -> SinkError {
             "this Kafka user may not use the transactional id. Grant it Write and Describe on it, or leave `transactions` out",
         ),
         Code::Fenced | Code::ProducerFenced => fenced(),
-        // What nobody here knows is tried again some times rather than given up at once.
+        // Unknown errors are retried some times instead of rejecting the event at once.
         _ => SinkError::new(Kind::Busy, says).in_doubt(),
     }
 }
 
-/// Why a producer came to its end, for the events it took with it.
+/// Why a producer ended, for the events that it could not send.
 pub(super) fn ended(end: Option<(Code, String)>) -> SinkError {
     let (code, text) = end.unwrap_or((Code::Fatal, "the Kafka client ended".into()));
     let text: String = text.chars().take(400).collect();
@@ -123,12 +123,12 @@ pub(super) fn missing_topic(topic: &str) -> SinkError {
     SinkError::new(
         Kind::MissingStream,
         format!(
-            "there is no Kafka topic {topic}. Make it, or list it under `outbox.topics` and run `pillarbox topics apply`"
+            "there is no Kafka topic {topic}. Create it, or list it under `outbox.topics` and run `pillarbox topics apply`"
         ),
     )
 }
 
-/// Not for good: somebody can grant it while the event waits.
+/// Not permanent: somebody can grant it while the event waits.
 pub(super) fn not_granted(topic: &str) -> SinkError {
     SinkError::new(
         Kind::NotGranted,
@@ -140,7 +140,7 @@ fn too_large(topic: &str, bytes: usize) -> SinkError {
     SinkError::new(
         Kind::TooLarge,
         format!(
-            "the event has {bytes} bytes with its key and headers, more than {topic} takes (max.message.bytes of the topic, \
+            "the event has {bytes} bytes with its key and headers, more than {topic} accepts (max.message.bytes of the topic, \
              message.max.bytes of the broker)"
         ),
     )
@@ -148,7 +148,7 @@ fn too_large(topic: &str, bytes: usize) -> SinkError {
 
 pub(super) fn fenced() -> SinkError {
     misconfigured(
-        "another producer has taken over this transactional id. Give each relay its own, or leave `transactional_id` out",
+        "another producer uses this transactional id now. Give each relay its own, or leave `transactional_id` out",
     )
 }
 
@@ -159,7 +159,7 @@ fn bad_credentials() -> SinkError {
 pub(super) fn timed_out(timeout: Duration) -> SinkError {
     SinkError::new(
         Kind::Timeout,
-        format!("Kafka gave no answer within {} ms", timeout.as_millis()),
+        format!("Kafka did not answer within {} ms", timeout.as_millis()),
     )
 }
 
@@ -186,10 +186,10 @@ pub(super) fn cannot_reach(problem: &Problem) -> SinkError {
     if credentials_refused(problem) {
         return bad_credentials();
     }
-    // The other side can mend all of this while we wait, an expired certificate too.
+    // The other side can fix all of this while the relay waits, even an expired certificate.
     let message = if problem.code == Code::SSL || reason.to_ascii_lowercase().contains("ssl") {
         format!(
-            "no TLS connection to Kafka ({reason}). Check that the broker speaks TLS, that its certificate names this host and \
+            "no TLS connection to Kafka ({reason}). Check that the broker uses TLS, that its certificate names this host and \
              is trusted (?ca=FILE), and whether it wants one of ours (?cert=FILE&key=FILE)"
         )
     } else {
@@ -198,7 +198,7 @@ pub(super) fn cannot_reach(problem: &Problem) -> SinkError {
     SinkError::new(Kind::Unreachable, message)
 }
 
-/// A topic's name as Kafka takes it.
+/// Checks that Kafka accepts the topic's name.
 pub(super) fn check_topic(topic: &str) -> Result<(), SinkError> {
     let why = if topic.is_empty() {
         "it is empty"
@@ -216,7 +216,7 @@ pub(super) fn check_topic(topic: &str) -> Result<(), SinkError> {
     };
     Err(SinkError::new(
         Kind::Invalid,
-        format!("the topic {topic:?} is no Kafka topic: {why}"),
+        format!("the topic {topic:?} is not a Kafka topic: {why}"),
     ))
 }
 

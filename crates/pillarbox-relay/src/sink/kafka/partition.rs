@@ -1,7 +1,7 @@
-//! Which partition a key goes to: as Java's clients choose it, and as our client is told to (`murmur2_random`).
+//! The partition of a key, computed like Java's clients do and like our client is configured to (`murmur2_random`).
 //!
-//! It only groups events by what can be away together. The client chooses the partition itself, so a number of partitions
-//! that has changed meanwhile costs no order.
+//! It only groups events by what can be away together. The client chooses the partition itself. So the order is kept
+//! even if the number of partitions has changed meanwhile.
 
 /// `partitions` must not be 0.
 pub(super) fn of(key: &[u8], partitions: u32) -> u32 {
@@ -33,7 +33,7 @@ fn murmur2(data: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The values of Kafka's own test of its partitioner.
+    /// The values of the test of Kafka's own partitioner.
     #[test]
     fn keys_hash_as_in_kafkas_own_clients() {
         for (key, hash) in [

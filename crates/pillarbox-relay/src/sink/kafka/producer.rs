@@ -1,11 +1,15 @@
-//! A client of Kafka as we need it: it sends in order or not at all, and its end is known.
+//! A Kafka client that sends in order or not at all, and whose end is known.
 //!
-//! What order rests on: the client's idempotent producer keeps the order of a partition through its own retries, and
-//! `enable.gapless.guarantee` makes it end (a fatal error) when a broker refuses something for good, instead of going on
-//! with what follows. Its own timeout for events is off, because it would let single events expire between their
-//! neighbours. So what reaches a partition is always a beginning of what the producer was given for it. Whoever waits too
-//! long, or meets the end, *retires* the producer: nothing more is given to it, the next batch gets a new one, and the old
-//! one drops what it still has as soon as the last batch in it is through. What it may still have sent are copies, in order.
+//! How order is kept:
+//! - The client's idempotent producer keeps the order of a partition through its own retries.
+//! - `enable.gapless.guarantee` makes it end with a fatal error when a broker refuses something permanently, instead of
+//!   continuing with the next events.
+//! - Its own timeout for events is off, because single events could expire between others.
+//! - So the events that reach a partition are always the first ones of those that the producer was given for it. None
+//!   is missing in between.
+//! - If a batch waits too long, or the producer ends, the producer is *retired*. It gets nothing more, and the next
+//!   batch gets a new producer. The old one drops its remaining events when its last batch is done. Whatever it may
+//!   still have sent are copies, in order.
 
 use std::{
     collections::HashSet,
@@ -34,24 +38,24 @@ use super::{
 };
 use crate::sink::SinkError;
 
-/// How long the thread that hands out reports sleeps when there are none.
+/// How long the thread that polls for reports waits for one.
 const POLL: Duration = Duration::from_millis(100);
 pub(super) struct Producer {
-    /// Always there until dropped; the thread has the other one, and is the last to let go.
+    /// `Some` until dropped. The thread has the other reference and drops its own last.
     client: Option<Arc<BaseProducer<Reports>>>,
     stop: Arc<AtomicBool>,
     retired: AtomicBool,
     known: Mutex<Known>,
 }
 
-/// Topics and keys, by their hash, whose partition has events of this producer: there a broker knows its sequence numbers.
+/// Topics and keys, by hash, whose partition has events of this producer. There a broker knows its sequence numbers.
 struct Known {
     keys: HashSet<u64>,
     since: Instant,
     hasher: RandomState,
 }
 
-/// A broker forgets a producer that has been quiet for a day, unless told otherwise.
+/// By default, a broker forgets a producer that was idle for a day.
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const KNOWN_MAX: usize = 100_000;
 
@@ -60,7 +64,7 @@ impl Producer {
         let config = settings::producer(address, role, timeout);
         let client = BaseProducer::from_config_and_context(&config, Reports::default()).map_err(|error| {
             misconfigured(format!(
-                "the Kafka client can't be made: {}",
+                "can't create the Kafka client: {}",
                 settings::plain(&error)
             ))
         })?;
@@ -74,7 +78,7 @@ impl Producer {
                     polled.poll(POLL);
                 }
             })
-            .map_err(|error| misconfigured(format!("no thread for the Kafka client: {error}")))?;
+            .map_err(|error| misconfigured(format!("can't start a thread for the Kafka client: {error}")))?;
         Ok(Self {
             client: Some(client),
             stop,
@@ -102,12 +106,12 @@ impl Producer {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Asked of the client itself: its word on the end may come after the reports that the end caused.
+    /// Asks the client itself, because its notification of the end may come after the reports that the end caused.
     pub(super) fn is_over(&self) -> bool {
         self.end().is_some()
     }
 
-    /// Whether new batches may be given to it.
+    /// Whether it may get new batches.
     pub(super) fn is_usable(&self) -> bool {
         !self.retired.load(Ordering::Relaxed) && !self.is_over()
     }
@@ -117,7 +121,7 @@ impl Producer {
         self.client().client().fatal_error()
     }
 
-    /// Whether an event of this key is in the topic that this producer brought.
+    /// Whether this producer has delivered an event of this key to the topic.
     pub(super) fn is_known_at(&self, topic: &str, key: &str) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.since.elapsed() > KNOWN_FOR || known.keys.len() > KNOWN_MAX {
@@ -137,7 +141,7 @@ impl Producer {
         Flight::new(self.clone(), events)
     }
 
-    /// Asks the brokers for what they know: of one topic, or of all. `read` looks at the answer.
+    /// Asks the brokers for metadata of one topic or of all. `read` evaluates the answer.
     pub(super) async fn metadata<T: Send + 'static>(
         self: &Arc<Self>,
         topic: Option<String>,
@@ -173,8 +177,8 @@ impl Producer {
         }
     }
 
-    /// Why an event had no report in time. As long as one broker is connected, that another is away may be this event's
-    /// trouble only.
+    /// Why an event got no report in time. While one broker is connected, an outage of another may affect only this
+    /// event.
     pub(super) fn silence(&self, timeout: Duration) -> SinkError {
         let health = self.reports().health.borrow();
         match &health.problem {
@@ -185,14 +189,14 @@ impl Producer {
 
     pub(super) async fn purge(&self) {
         let client = self.client().clone();
-        // It waits for the threads that have the queues.
+        // `purge` waits for the threads that own the queues.
         let _ = spawn_blocking(move || client.purge(PurgeConfig::default().queue())).await;
     }
 }
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // Letting go of the client waits for its threads, so the thread does it.
+        // Dropping the client waits for its threads, so our thread does it.
         self.client = None;
         self.stop.store(true, Ordering::Relaxed);
     }

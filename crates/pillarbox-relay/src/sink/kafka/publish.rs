@@ -1,10 +1,12 @@
-//! A batch on its way: given to the client without waiting, then its reports are gathered.
+//! A batch: gives it to the client without waiting, then collects its reports.
 //!
-//! Events of one key that go to one topic lie in one partition, and a producer sends a beginning of them or all (see
-//! [`super::producer`]): they go out together. But for a key's first event in a producer: a broker that has nothing of that
-//! producer in a partition takes any sequence number, so it would store the second request where it refused the first. And
-//! where a key's events go to several topics, nothing keeps these in step. In both cases what follows has its turn when
-//! the reports of what is before it are there.
+//! Events of one key for one topic are in one partition, and a producer sends all of them or only the first ones (see
+//! [`super::producer`]). So they are sent together, with two exceptions:
+//! - The first event of a key in a producer. A broker that has nothing of that producer in a partition accepts any
+//!   sequence number, so it would store the second request after it refused the first.
+//! - Events of a key for several topics. Nothing keeps the order between topics.
+//!
+//! In both cases the next events are sent after the reports of the earlier ones have arrived.
 
 mod alone;
 
@@ -41,21 +43,21 @@ pub(super) struct Batch<'a> {
     several: HashSet<&'a str>,
 }
 
-/// What came of events that were given to a producer.
+/// The result of events that were given to a producer.
 #[derive(Default)]
 struct Sent {
-    /// Refused together with others, with what for: each has to be tried alone.
+    /// Events that were refused together with others, and why. Each must be tried alone.
     suspects: Vec<(usize, SinkError)>,
-    /// Something failed, or is not known.
+    /// Something failed, or has no report.
     trouble: bool,
 }
 
-/// Lets go of a producer that was retired, also for a caller that goes away: it has events that must not be sent later.
+/// Drops a producer that was retired, even if the caller is dropped, because its events must not be sent later.
 struct Tidy<'a>(&'a KafkaSink);
 
 impl Drop for Tidy<'_> {
     fn drop(&mut self) {
-        self.0.let_go();
+        self.0.drop_unusable();
     }
 }
 
@@ -73,7 +75,7 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
         let sent = batch.send(&producer, &sink.seen, &turn).await;
         suspects.extend(sent.suspects.into_iter().map(|(index, _)| index));
         if !producer.is_usable() || Instant::now() >= batch.deadline {
-            batch.hold(&later);
+            batch.not_tried(&later);
             break;
         }
         waiting = later;
@@ -101,7 +103,7 @@ impl<'a> Batch<'a> {
         self.events[index].event.event.key()
     }
 
-    /// Where an event goes: to its stream, if it or its route names one, else to its own topic.
+    /// The Kafka topic of an event: its stream, if the event or its route names one, otherwise its own topic.
     pub(super) fn topic(&self, index: usize) -> &'a str {
         let outgoing = &self.events[index];
         outgoing.stream.as_deref().unwrap_or(&outgoing.event.event.topic)
@@ -112,9 +114,9 @@ impl<'a> Batch<'a> {
         self.broken.insert(self.key(index));
     }
 
-    pub(super) fn hold(&mut self, indices: &[usize]) {
+    pub(super) fn not_tried(&mut self, indices: &[usize]) {
         for &index in indices {
-            self.outcomes[index] = Some(Outcome::Held);
+            self.outcomes[index] = Some(Outcome::NotTried);
         }
     }
 
@@ -125,13 +127,13 @@ impl<'a> Batch<'a> {
         self.finish()
     }
 
-    /// Events without an outcome yet.
+    /// Events that have no outcome yet.
     pub(super) fn open(&self) -> Vec<usize> {
         let open = |index: &usize| self.outcomes[*index].is_none();
         (0..self.events.len()).filter(open).collect()
     }
 
-    /// Fails what can't go anywhere, so that it takes nothing with it.
+    /// Fails events whose topic can't be used, so that they do not affect others.
     pub(super) async fn sort_out(&mut self, seen: &Seen, producer: &Arc<Producer>) {
         let mut fine: Option<&str> = None;
         for index in 0..self.events.len() {
@@ -152,7 +154,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Of those that wait: what may go together, and what comes after it.
+    /// Splits the waiting events into those that may be sent together now, and those that come later.
     fn next_turn(&mut self, waiting: &[usize], producer: &Producer) -> (Vec<usize>, Vec<usize>) {
         let mut first: HashMap<&str, &str> = HashMap::with_capacity(waiting.len());
         let mut behind: HashSet<&str> = HashSet::new();
@@ -186,7 +188,7 @@ impl<'a> Batch<'a> {
         self.read(producer, seen, turn, reports)
     }
 
-    /// Gives events to the producer; those it did not take have their outcome then.
+    /// Gives events to the producer. Events that it did not accept get their outcome here.
     pub(super) async fn give(
         &mut self,
         producer: &Arc<Producer>,
@@ -196,9 +198,9 @@ impl<'a> Batch<'a> {
         let flight = producer.flight(turn.len());
         let mut stopped = false;
         for (place, &index) in turn.iter().enumerate() {
-            // What was lost while we waited for room may be what this one follows.
+            // An event that was lost while we waited for room may be an earlier one of the same key.
             if stopped || flight.has_failed() || self.broken.contains(self.key(index)) {
-                self.hold(&[index]);
+                self.not_tried(&[index]);
                 flight.skip(place);
                 continue;
             }
@@ -218,7 +220,7 @@ impl<'a> Batch<'a> {
                     stopped = true;
                 }
                 Err(NotTaken::Over) => {
-                    self.taken_along(index, producer);
+                    self.producer_ended(index, producer);
                     stopped = true;
                 }
             }
@@ -246,7 +248,7 @@ impl<'a> Batch<'a> {
                     }
                 }
                 Some(Report::NotSent) => {}
-                Some(Report::Failed(Code::PurgeQueue)) if over => self.taken_along(index, producer),
+                Some(Report::Failed(Code::PurgeQueue)) if over => self.producer_ended(index, producer),
                 Some(Report::Failed(code)) => {
                     let topic = self.topic(index);
                     match refusal(code, topic, bytes(&self.events[index])) {
@@ -261,16 +263,17 @@ impl<'a> Batch<'a> {
         sent
     }
 
-    /// The producer ended before it sent this event. When that was because another event was refused, nothing is known
-    /// against this one, and each such end settles the event that was refused.
-    pub(super) fn taken_along(&mut self, index: usize, producer: &Producer) {
+    /// The producer ended before it sent this event. If the reason is that another event was refused, this event is not
+    /// at fault. Each such end decides the event that was refused, so there is progress.
+    pub(super) fn producer_ended(&mut self, index: usize, producer: &Producer) {
         match producer.end() {
-            Some((Code::GaplessGuarantee, _)) => self.outcomes[index] = Some(Outcome::Held),
+            Some((Code::GaplessGuarantee, _)) => self.outcomes[index] = Some(Outcome::NotTried),
             end => self.fail(index, ended(end)),
         }
     }
 
-    /// One outcome for each event: of a key, what did not arrive first has the reason, and those behind it are held.
+    /// One outcome for each event. In each key, the first event that did not arrive has the error; the events behind it
+    /// are not tried.
     pub(super) fn finish(self) -> Vec<Outcome> {
         let mut broken: HashSet<&str> = HashSet::new();
         let events = self.events;
@@ -279,19 +282,19 @@ impl<'a> Batch<'a> {
             .into_iter()
             .zip(events)
             .map(|(outcome, outgoing)| {
-                let outcome = outcome.unwrap_or(Outcome::Held);
+                let outcome = outcome.unwrap_or(Outcome::NotTried);
                 let key = outgoing.event.event.key();
                 match outcome {
                     Outcome::Delivered => {
                         if broken.contains(key) {
                             tracing::error!(
                                 key,
-                                "Kafka took an event although an earlier one of its key was lost"
+                                "Kafka accepted an event although an earlier one of its key was lost"
                             );
                         }
                         Outcome::Delivered
                     }
-                    _ if !broken.insert(key) => Outcome::Held,
+                    _ if !broken.insert(key) => Outcome::NotTried,
                     failed => failed,
                 }
             })
@@ -301,7 +304,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// About what an event takes at the broker, before compression.
+/// The approximate size of an event at the broker, before compression.
 pub(super) fn bytes(outgoing: &Outgoing) -> usize {
     envelope::message(outgoing, CLOUDEVENTS).map_or(0, |message| {
         let headers: usize = message

@@ -1,5 +1,5 @@
-//! Which topics there are, as far as we asked: an event for one that is missing fails at once and alone, instead of waiting in
-//! the client for a topic that never comes.
+//! Which topics exist, as far as we asked. An event for a missing topic fails at once and alone, instead of waiting in
+//! the client for a topic that never appears.
 
 use std::{
     collections::HashMap,
@@ -19,32 +19,32 @@ use super::{
 };
 use crate::sink::SinkError;
 
-/// What was refused is not asked again for this time.
+/// A topic that was refused is not asked for again for this long.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// More topics than this are forgotten and asked again.
+/// If there are more topics than this, all are forgotten and asked for again.
 const TOPICS_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct Seen {
     topics: Mutex<HashMap<String, Answer>>,
-    /// Topics that refused an event for its size, and the smallest such size: events from there on go alone, because a refusal
-    /// among others costs these a new producer.
+    /// Topics that refused an event because of its size, and the smallest such size. Events of that size or more are
+    /// sent alone, because a refusal in a batch costs the others a new producer.
     careful: Mutex<HashMap<String, usize>>,
     any_careful: AtomicBool,
 }
 
 #[derive(Clone)]
 enum Answer {
-    /// With so many partitions.
+    /// It exists, with this many partitions.
     There(u32),
     Refused(SinkError, Instant),
 }
 
 /// Why an event can't go to its topic.
 pub(super) enum Hindrance {
-    /// The topic's own.
+    /// It is about the topic.
     Topic(SinkError),
-    /// Nobody could be asked.
+    /// No broker could be asked.
     Away(SinkError),
 }
 
@@ -87,7 +87,7 @@ impl Seen {
             Some(Code::TopicAuthorizationFailed) => {
                 Err(Hindrance::Topic(self.refuse(topic, not_granted(topic))))
             }
-            // It is there; what else is the matter (no leader for now) shows when an event is sent.
+            // The topic exists. Other problems (no leader for now) show when an event is sent.
             _ => {
                 self.remember(
                     topic,
@@ -98,7 +98,7 @@ impl Seen {
         }
     }
 
-    /// How many partitions the topic has, as far as is known.
+    /// How many partitions the topic has, if known.
     pub(super) fn partitions(&self, topic: &str) -> Option<u32> {
         match self.topics().get(topic) {
             Some(Answer::There(count)) => Some(*count).filter(|count| *count > 0),
@@ -118,7 +118,7 @@ impl Seen {
         self.careful().get(topic).copied()
     }
 
-    /// The topic refused an event of that size.
+    /// The topic refused an event of this size.
     pub(super) fn refused_size(&self, topic: &str, bytes: usize) {
         let mut careful = self.careful();
         if careful.len() >= TOPICS_MAX {
@@ -129,14 +129,14 @@ impl Seen {
         self.any_careful.store(true, Ordering::Relaxed);
     }
 
-    /// The topic took an event of that size: it compresses better, or somebody raised the limit.
+    /// The topic accepted an event of this size: it compresses better, or somebody raised the limit.
     pub(super) fn took(&self, topic: &str, bytes: usize) {
         if let Some(least) = self.careful().get_mut(topic) {
             *least = (*least).max(bytes + 1);
         }
     }
 
-    /// A broker refused the whole topic.
+    /// Remembers that a broker refused the whole topic.
     pub(super) fn refuse(&self, topic: &str, error: SinkError) -> SinkError {
         self.remember(topic, Answer::Refused(error.clone(), Instant::now()));
         error

@@ -1,4 +1,4 @@
-//! The settings of the clients, by what they are for. What order rests on is said in [`super::producer`].
+//! The settings of the clients, by their role. [`super::producer`] explains how order is kept.
 
 use std::time::Duration;
 
@@ -6,25 +6,26 @@ use rdkafka::{ClientConfig, config::RDKafkaLogLevel, error::KafkaError};
 
 use super::address::Address;
 
-/// Larger than any broker takes: whether an event is too large is the topic's to say.
+/// Larger than any broker accepts. The topic decides whether an event is too large.
 const MESSAGE_BYTES_MAX: u32 = 256 << 20;
 const QUEUE_KBYTES_MAX: u32 = 512 << 10;
-/// Of one request to a partition, to begin with: as much as brokers take unless they are told otherwise.
+/// The initial size of one request to a partition: the brokers' default limit.
 pub(super) const BATCH_BYTES: u32 = 1_000_000;
 
-/// What a producer is for.
+/// The role of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// As many events in one request as `bytes` hold.
+    /// As many events in one request as fit into `bytes`.
     Batches { bytes: u32 },
-    /// One event in a request, so that an answer is that event's own. Whoever gives it an event waits for the report before
-    /// the next of that key, so it needs no sequence numbers: it starts at once, and a refusal does not end it.
+    /// One event in a request, so that an answer is about that event. The caller waits for the report before it sends
+    /// the next event of that key. So this producer needs no sequence numbers: it starts at once, and a refusal does
+    /// not end it.
     OneByOne,
     /// Batches in transactions.
     Transactions,
 }
 
-/// What every client of this address has in common.
+/// The settings that every client of this address has.
 pub(super) fn connection(address: &Address, timeout: Duration) -> ClientConfig {
     let mut config = ClientConfig::new();
     address.connect(&mut config);
@@ -51,7 +52,7 @@ pub(super) fn producer(address: &Address, role: Role, timeout: Duration) -> Clie
         .set("acks", "all")
         .set("request.timeout.ms", patience.to_string())
         .set("retry.backoff.max.ms", "500")
-        // As Java's clients choose a partition: consumers that join topics of both find a key in the same one.
+        // Java's clients choose partitions the same way. Consumers that join topics of both find a key in the same one.
         .set("partitioner", "murmur2_random")
         .set("compression.type", address.compression.name())
         .set("linger.ms", address.linger_ms.to_string())
@@ -61,7 +62,7 @@ pub(super) fn producer(address: &Address, role: Role, timeout: Duration) -> Clie
             address.queue_events_max.to_string(),
         )
         .set("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX.to_string())
-        // A topic that a broker forgot is told before our own patience ends.
+        // A missing topic is reported before our own timeout.
         .set("topic.metadata.propagation.max.ms", "1000");
     match role {
         Role::Batches { bytes } => config.set("batch.size", bytes.to_string()),
@@ -77,7 +78,7 @@ pub(super) fn producer(address: &Address, role: Role, timeout: Duration) -> Clie
     config.set("enable.idempotence", "true");
     match &address.transactional_id {
         Some(id) if role == Role::Transactions => {
-            // A transaction that nobody ends keeps its topics' readers waiting for so long.
+            // If nobody ends a transaction, readers of its topics wait for this long.
             let transaction = (timeout * 2)
                 .clamp(Duration::from_secs(10), Duration::from_secs(600))
                 .as_millis();
@@ -95,7 +96,7 @@ pub(super) fn producer(address: &Address, role: Role, timeout: Duration) -> Clie
     config
 }
 
-/// An error of the client that names a setting shows its value as well, which may be a secret.
+/// An error of the client that names a setting also shows its value, which may be a secret.
 pub(super) fn plain(error: &KafkaError) -> String {
     match error {
         KafkaError::ClientConfig(_, what, setting, _) => format!("{what} ({setting})"),

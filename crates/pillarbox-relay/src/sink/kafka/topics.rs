@@ -1,7 +1,7 @@
-//! Topics there, compared with those in the configuration.
+//! Compares the existing topics with the configuration.
 //!
-//! All topics are asked for and ours are picked out: asking for one by name would make it, where brokers make what they are
-//! asked for.
+//! Asks for all topics and selects ours. Asking for one by name would create it, if brokers create topics
+//! automatically.
 
 mod admin;
 
@@ -13,25 +13,26 @@ use self::admin::Admin;
 use super::{KafkaSink, outcome::misconfigured, producer::Producer};
 use crate::sink::{Comparison, SinkError, StreamState, TopicSpec};
 
-/// How long making and changing may take: a cluster has to agree on it.
+/// How long creating and changing may take: a cluster must agree on it.
 const APPLY_MAX: Duration = Duration::from_secs(20);
 const HEARD_MAX: Duration = Duration::from_secs(3);
 
-/// A topic as it is there.
+/// A topic as it exists.
 struct Found {
     partitions: usize,
     replication: usize,
-    /// Asked for only where the configuration has some.
+    /// Requested only if the configuration has some.
     settings: BTreeMap<String, Setting>,
 }
 
 struct Setting {
     value: String,
-    /// Set for this topic, not the broker's or Kafka's default.
+    /// Set for this topic; not a default of the broker or of Kafka.
     own: bool,
 }
 
-/// A broker answers. Whether a topic is there is found out by its events: one that is missing must not stop the others.
+/// Whether a broker answers. Missing topics are found by their events, because a missing topic must not stop the
+/// others.
 pub(super) async fn answers(producer: &Arc<Producer>, timeout: Duration) -> Result<(), SinkError> {
     all(producer, timeout).await.map(drop)
 }
@@ -60,7 +61,7 @@ pub(super) async fn compare_all(sink: &KafkaSink) -> Result<Vec<StreamState>, Si
     Ok(states(&sink.topics, &found))
 }
 
-/// Looks at all of them first: what can't be changed shows before anything is.
+/// Looks at all topics first, so that an impossible change is reported before anything is changed.
 pub(super) async fn apply_all(sink: &KafkaSink) -> Result<Vec<StreamState>, SinkError> {
     let found = find_all(sink, sink.answer_within()).await?;
     for (spec, found) in sink.topics.iter().zip(&found) {
@@ -79,7 +80,7 @@ pub(super) async fn apply_all(sink: &KafkaSink) -> Result<Vec<StreamState>, Sink
     Ok(states(&sink.topics, &found))
 }
 
-/// What the controller has done, brokers hear of a moment later: whoever looks next should find it.
+/// Brokers learn of the controller's changes a moment later. Wait, so that the next look finds them.
 async fn heard_of(sink: &KafkaSink) {
     let until = Instant::now() + HEARD_MAX;
     while Instant::now() < until {
@@ -159,7 +160,7 @@ fn differences(spec: &TopicSpec, found: &Found) -> Vec<String> {
     differences
 }
 
-/// What Kafka can't change, or we would not: fewer partitions, another replication.
+/// Refuses what Kafka can't change, or what we do not change: fewer partitions, another replication.
 fn changeable(spec: &TopicSpec, found: &Found) -> Result<(), SinkError> {
     let name = &spec.name;
     if let Some(fewer) = spec
@@ -167,7 +168,7 @@ fn changeable(spec: &TopicSpec, found: &Found) -> Result<(), SinkError> {
         .filter(|wanted| (*wanted as usize) < found.partitions)
     {
         return Err(misconfigured(format!(
-            "topic {name} has {} partitions and the configuration says {fewer}. Kafka can't take partitions away: correct the \
+            "topic {name} has {} partitions and the configuration says {fewer}. Kafka can't remove partitions: correct the \
              configuration, or copy the topic to a new one",
             found.partitions,
         )));

@@ -1,10 +1,12 @@
-//! The transactional mode: a batch becomes visible whole to those who read committed, or not at all.
+//! The transactional mode: for readers of committed events, a batch becomes visible completely or not at all.
 //!
-//! One transaction at a time has the producer's identity, so batches take turns. Nothing of a transaction that was not asked to
-//! commit is ever seen: its events failed without a doubt. Only an unanswered commit leaves one. A producer that has been
-//! retired in the middle of a transaction needs no abort of its own: its successor has the same identity, and by taking it
-//! over ends what the former left open. Each transaction that did not commit costs its producer: one that was aborted for
-//! a refused event has been seen to take the next one's events and send nothing.
+//! - Only one transaction at a time can use the producer's identity, so batches take turns.
+//! - If a commit was not requested, nothing of the transaction is ever visible. Its events have certainly failed. Only
+//!   a commit without an answer leaves a doubt.
+//! - A producer that was retired in the middle of a transaction needs no abort. Its successor has the same identity,
+//!   and taking it over ends the open transaction.
+//! - After each transaction that did not commit, the producer is replaced. A producer that had aborted because of a
+//!   refused event was seen to accept the events of the next transaction and send nothing.
 
 use std::sync::Arc;
 
@@ -29,7 +31,7 @@ use super::{
 };
 use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
 
-/// The producer that has the identity; whoever holds the lock has the turn.
+/// The producer that has the identity. Batches take turns by this lock.
 #[derive(Default)]
 pub(super) struct Transactions {
     producer: Mutex<Option<Arc<Producer>>>,
@@ -54,10 +56,10 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
         return batch.all_failed(&error);
     };
     let suspects = one(sink, &mut turn, &mut batch, &open).await;
-    // Each in a transaction of its own, so that a refusal is its own.
+    // Each in its own transaction, so that a refusal is about that event.
     for (index, error) in suspects {
-        if batch.held_back(index) || Instant::now() >= batch.deadline {
-            batch.hold(&[index]);
+        if batch.follows_failed(index) || Instant::now() >= batch.deadline {
+            batch.not_tried(&[index]);
         } else if !one(sink, &mut turn, &mut batch, &[index]).await.is_empty() {
             batch.fail(index, error);
         }
@@ -65,10 +67,10 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
     batch.finish()
 }
 
-/// Events that were refused together, with what for.
+/// Events that were refused together, and why.
 type Suspects = Vec<(usize, SinkError)>;
 
-/// One transaction. Whatever ends it early retires the producer, and so does a caller that goes away.
+/// One transaction. If it ends early, or the caller is dropped, the producer is retired.
 async fn one(
     sink: &KafkaSink,
     turn: &mut Option<Arc<Producer>>,
@@ -92,7 +94,7 @@ async fn one(
     suspects
 }
 
-/// A producer that has taken the identity over, with all that a former one left open at an end.
+/// Starts a producer and takes over the identity. This ends whatever an earlier producer left open.
 async fn start(sink: &KafkaSink, deadline: Instant) -> Result<Arc<Producer>, SinkError> {
     let producer = Arc::new(Producer::start(
         &sink.address,
@@ -101,15 +103,15 @@ async fn start(sink: &KafkaSink, deadline: Instant) -> Result<Arc<Producer>, Sin
     )?);
     call(&producer, deadline, |client, left| client.init_transactions(left))
         .await
-        .map_err(|error| match told(&producer, &error) {
-            // Who could not be asked may be away altogether.
+        .map_err(|error| match sink_error(&producer, &error) {
+            // If it could not be asked, all brokers may be away.
             unknown if unknown.kind == SinkErrorKind::Timeout => producer.silence(sink.publish_timeout),
             known => known,
         })?;
     Ok(producer)
 }
 
-/// The suspects, and whether it was committed.
+/// Runs one transaction. Returns the suspects, and whether it was committed.
 async fn within(
     producer: &Arc<Producer>,
     sink: &KafkaSink,
@@ -117,11 +119,11 @@ async fn within(
     indices: &[usize],
 ) -> (Suspects, bool) {
     if let Err(error) = call(producer, batch.deadline, |client, _| client.begin_transaction()).await {
-        let error = told(producer, &error);
+        let error = sink_error(producer, &error);
         indices.iter().for_each(|&index| batch.fail(index, error.clone()));
         return (Suspects::new(), false);
     }
-    // What is left after that is for the end of the transaction.
+    // The time after that is for the end of the transaction.
     let sending = batch.deadline - batch.timeout / 4;
     let flight = batch.give(producer, indices, sending).await;
     let reports = flight.reports(sending, Until::FirstFailure).await;
@@ -141,7 +143,8 @@ async fn within(
     (refused(producer, sink, batch, indices, reports), false)
 }
 
-/// Sorts out who is to blame for a transaction that was aborted. The others are given back; where nobody is, all have failed.
+/// Finds the events that are at fault for an aborted transaction. The others count as not tried. If none is at fault,
+/// all have failed.
 fn refused(
     producer: &Producer,
     sink: &KafkaSink,
@@ -172,7 +175,7 @@ fn refused(
         let open = batch.outcomes[index].is_none() && !suspects.iter().any(|(suspect, _)| *suspect == index);
         match (open, blamed) {
             (false, _) => {}
-            (true, true) => batch.hold(&[index]),
+            (true, true) => batch.not_tried(&[index]),
             (true, false) => {
                 let error = match producer.end() {
                     Some(end) => ended(Some(end)),
@@ -207,10 +210,14 @@ async fn commit(producer: &Arc<Producer>, batch: &mut Batch<'_>, given: &[usize]
         if again && Instant::now() < batch.deadline {
             continue;
         }
-        let told = told(producer, &error);
-        // Kafka asked for the abort, so the commit has not been.
-        let told = if abortable { certain(told) } else { told.in_doubt() };
-        given.iter().for_each(|&index| batch.fail(index, told.clone()));
+        let failure = sink_error(producer, &error);
+        // Kafka requires an abort, so it did not commit.
+        let failure = if abortable {
+            certain(failure)
+        } else {
+            failure.in_doubt()
+        };
+        given.iter().for_each(|&index| batch.fail(index, failure.clone()));
         if abortable {
             abort(producer, batch.deadline).await;
         }
@@ -218,15 +225,15 @@ async fn commit(producer: &Arc<Producer>, batch: &mut Batch<'_>, given: &[usize]
     }
 }
 
-/// Readers wait for what is open: it is ended now if it can be.
+/// Readers wait for an open transaction, so it is ended now if possible.
 async fn abort(producer: &Arc<Producer>, deadline: Instant) {
     let aborted = call(producer, deadline, |client, left| client.abort_transaction(left)).await;
     if let Err(error) = aborted {
-        tracing::debug!(%error, "a transaction is left to the next producer to end");
+        tracing::debug!(%error, "could not abort a transaction: the next producer ends it");
     }
 }
 
-/// Runs what waits for a broker, with the time that is left; at least for a moment.
+/// Runs a blocking call with the remaining time, but at least 50 ms.
 async fn call(
     producer: &Arc<Producer>,
     deadline: Instant,
@@ -241,7 +248,7 @@ async fn call(
         .unwrap_or(Err(KafkaError::Canceled))
 }
 
-fn told(producer: &Producer, error: &KafkaError) -> SinkError {
+fn sink_error(producer: &Producer, error: &KafkaError) -> SinkError {
     let code = match error {
         KafkaError::Transaction(error) => error.code(),
         other => other.rdkafka_error_code().unwrap_or(Code::Unknown),
@@ -251,14 +258,14 @@ fn told(producer: &Producer, error: &KafkaError) -> SinkError {
             fenced()
         }
         (_, Some(end)) => ended(Some(end)),
-        (Code::UnsupportedFeature | Code::InvalidTransactionTimeout, _) => {
-            misconfigured(format!("Kafka takes no transactions from us: {error}"))
-        }
+        (Code::UnsupportedFeature | Code::InvalidTransactionTimeout, _) => misconfigured(format!(
+            "Kafka does not accept transactions from this client: {error}"
+        )),
         (code, None) => refusal(code, "a transaction", 0).into_error(),
     }
 }
 
-/// Nothing of an aborted transaction is ever seen.
+/// Nothing of an aborted transaction is ever visible, so there is no doubt.
 fn certain(error: SinkError) -> SinkError {
     SinkError {
         in_doubt: false,

@@ -1,4 +1,4 @@
-//! The connection: where it goes, and what is known of it.
+//! The connection and its state.
 
 mod address;
 
@@ -15,46 +15,46 @@ use tokio_util::task::AbortOnDropHandle;
 pub(super) use self::address::Address;
 use super::{
     outcome::{Denied, denied, misconfigured},
-    publish::{Inflight, gather},
+    publish::{Answers, gather},
 };
 use crate::sink::{SinkError, SinkErrorKind};
 
-/// The longest pause between two attempts to connect.
+/// The longest wait between two attempts to connect.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// Acknowledgements come to `{inbox}.{batch}-{index}`.
+    /// Acknowledgements are sent to `{inbox}.{batch}-{index}`.
     pub(super) inbox: String,
     pub(super) shared: Arc<Shared>,
     shown: String,
     gatherer: AbortOnDropHandle<()>,
 }
 
-/// What the client's tasks tell the publishing ones.
+/// State that the client's tasks and the publishing tasks share.
 pub(super) struct Shared {
     pub(super) link: watch::Sender<Link>,
     pub(super) next_batch: AtomicU64,
-    batches: Mutex<HashMap<u64, Arc<Inflight>>>,
+    batches: Mutex<HashMap<u64, Arc<Answers>>>,
 }
 
-/// What is known of the connection.
+/// The state of the connection.
 #[derive(Clone, Default)]
 pub(super) struct Link {
     pub(super) connected: bool,
-    /// How often a connection was lost: what was in flight on an earlier one is in doubt.
+    /// How often the connection was lost. Events in flight on an earlier connection are in doubt.
     pub(super) losses: u64,
-    /// Why it can't connect: the kind of failure, as the client calls it.
+    /// Why it can't connect: the kind of failure, in the client's words.
     pub(super) problem: Option<String>,
-    /// What it met at the servers it tried.
+    /// The errors of the servers that it tried.
     details: Vec<String>,
-    /// How many refusals there were on this connection, and the latest of them.
+    /// How many refusals there were on this connection, and the latest ones.
     pub(super) refusals: u64,
     pub(super) denied: Vec<(u64, Denied)>,
 }
 
 impl Link {
-    /// Nothing that is published can be heard of.
+    /// Whether acknowledgements can't arrive, because the user may not subscribe to the inbox.
     pub(super) fn deaf(&self, inbox: &str) -> bool {
         let ours = |denied: &Denied| matches!(denied, Denied::Subscribe(to) if to.starts_with(inbox));
         self.denied.iter().any(|(_, denied)| ours(denied))
@@ -62,7 +62,7 @@ impl Link {
 }
 
 impl Connection {
-    /// Starts connecting; does not wait for it.
+    /// Starts connecting, and does not wait for it.
     pub(super) async fn start(address: &Address, timeout: Duration) -> Result<Self, SinkError> {
         let shared = Arc::new(Shared {
             link: watch::Sender::new(Link::default()),
@@ -105,7 +105,7 @@ impl Connection {
         })
     }
 
-    /// Waits for a connection, and says why there is none.
+    /// Waits for a connection. The error says why there is none.
     pub(super) async fn ready(&self, timeout: Duration) -> Result<(), SinkError> {
         let mut link = self.shared.link.subscribe();
         let settled =
@@ -132,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// Whether the client has ended for good: then nothing hands out acknowledgements any more.
+    /// Whether the client has ended. Then nobody passes on acknowledgements any more.
     pub(super) fn is_over(&self) -> bool {
         self.gatherer.is_finished()
     }
@@ -141,7 +141,7 @@ impl Connection {
         SinkError::new(
             SinkErrorKind::Unreachable,
             format!(
-                "the connection to {} broke before the acknowledgement came",
+                "the connection to {} broke before the acknowledgement arrived",
                 self.shown
             ),
         )
@@ -157,7 +157,7 @@ impl Connection {
 }
 
 impl Shared {
-    pub(super) fn batches(&self) -> MutexGuard<'_, HashMap<u64, Arc<Inflight>>> {
+    pub(super) fn batches(&self) -> MutexGuard<'_, HashMap<u64, Arc<Answers>>> {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,15 +188,15 @@ impl Shared {
             }
             Event::SlowConsumer(_) => {
                 tracing::warn!(
-                    "acknowledgements from NATS came faster than they were read; some are in doubt"
+                    "acknowledgements from NATS arrived faster than they were read; some are in doubt"
                 );
             }
             other => tracing::debug!("NATS: {other}"),
         }
     }
 
-    /// Its events tell only the kind of a failure to connect; before the next attempt the client shows what it knows of
-    /// each server.
+    /// The client's events contain only the kind of a failed connection. Before the next attempt, the client shows the
+    /// last error of each server.
     fn tried(&self, servers: &[Server]) {
         let details: Vec<String> = servers
             .iter()
@@ -206,7 +206,7 @@ impl Shared {
     }
 
     fn refused(&self, denied: Denied) {
-        /// More subjects than this at once are told one by one, as later attempts meet them.
+        /// If more subjects than this are refused at once, later attempts find the others.
         const KEPT: usize = 64;
         self.link.send_modify(|link| {
             link.refusals += 1;
@@ -223,7 +223,7 @@ fn credentials_refused(kind: &str) -> bool {
     kind == "authorization violation" || kind == "failed signing nonce"
 }
 
-/// `kind` is the client's name for what happened last; a detail begins with the name of its own kind.
+/// `kind` is the client's name for the latest failure. Each detail begins with the name of its own kind.
 fn connect_problem(kind: &str, details: &[String]) -> SinkError {
     if credentials_refused(kind) {
         return misconfigured(
@@ -236,10 +236,10 @@ fn connect_problem(kind: &str, details: &[String]) -> SinkError {
         .map_or(kind, String::as_str);
     let lower = what.to_ascii_lowercase();
     let of_tls = ["tls", "certificate", "fatal alert", "corrupt message"];
-    // The other side can mend all of this while we wait, an expired certificate too.
+    // The other side can fix all of this while the relay waits, even an expired certificate.
     let message = if of_tls.iter().any(|word| lower.contains(word)) {
         format!(
-            "no TLS connection ({what}). Check that the server speaks TLS, that its certificate names this host and is \
+            "no TLS connection ({what}). Check that the server uses TLS, that its certificate names this host and is \
              trusted (?ca=FILE), and whether it wants one of ours (?cert=FILE&key=FILE)"
         )
     } else {
@@ -280,7 +280,7 @@ mod tests {
         let dns = connect_problem("DNS error", &details);
         assert_eq!(
             dns.message, "can't connect (DNS error)",
-            "an older failure is not this one"
+            "an older failure is not the reason"
         );
     }
 }

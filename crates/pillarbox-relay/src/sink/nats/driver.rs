@@ -1,4 +1,4 @@
-//! NATS JetStream among the sinks.
+//! The driver of the NATS JetStream sink.
 
 use crate::driver::{About, Provisions, SinkDriver, address};
 
@@ -8,9 +8,10 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "NATS JetStream",
         schemes: &["nats", "tls"],
         example: "nats://host:4222",
+        summary: "NATS JetStream (or `tls://…`)",
         feature: Some("nats"),
         check: address::check_servers,
-        // A name without a password is a token.
+        // A user without a password is a token.
         redact: |url| address::redact_servers(url, true),
     },
     provisions: Some(Provisions::Streams),

@@ -1,8 +1,8 @@
-//! What an event looks like on the wire: its fields as headers, its payload as it is.
+//! The format of an event on the wire: its fields are headers, its payload is unchanged.
 //!
-//! The producer's own headers keep their names. Those that begin with `Nats-` (the server obeys them: a rollup would
-//! purge the stream) or `Pillarbox-` (consumers trust them) arrive with `X-` before the name, so that nothing is lost and
-//! nothing is obeyed. Values may be any UTF-8 text on one line.
+//! The producer's own headers keep their names. There are two exceptions: the server obeys headers that begin with
+//! `Nats-` (a rollup would purge the stream), and consumers trust those that begin with `Pillarbox-`. These arrive with
+//! the prefix `X-`, so that nothing is lost and nothing is obeyed. A value may be any UTF-8 text on one line.
 
 use async_nats::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
@@ -15,20 +15,20 @@ use crate::{
 
 /// The NATS binding of CloudEvents.
 const CLOUDEVENTS: Binding = Binding {
-    prefix: "ce-",
+    prefix: wire::cloudevents::NATS_PREFIX,
     escapes: true,
 };
 
 const RESERVED: [&str; 2] = [wire::NATS_PREFIX, wire::PREFIX];
 
-/// The headers and the body that an event is published with.
+/// The headers and the body of an event.
 pub(super) fn wrapped(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkError> {
     if outgoing.envelope == Envelope::Raw {
         return Ok((headers(outgoing)?, outgoing.event.event.payload.clone()));
     }
     let message = envelope::message(outgoing, CLOUDEVENTS)?;
     let mut map = HeaderMap::new();
-    // From the end, so that the envelope's own, which come first, win.
+    // In reverse order, so that the envelope's own headers, which come first, win.
     for (name, text) in message.headers.iter().rev() {
         map.insert(free_name(name)?, value(name, text)?);
     }
@@ -36,7 +36,7 @@ pub(super) fn wrapped(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkErr
     Ok((map, message.body))
 }
 
-/// What the server obeys: the id whose copies it drops, the stream that is to take it.
+/// Headers that the server obeys: the id for dropping copies, and the stream that must store the event.
 fn command(map: &mut HeaderMap, outgoing: &Outgoing) -> Result<(), SinkError> {
     map.insert(header::NATS_MESSAGE_ID, outgoing.event.event.id.to_string());
     if let Some(stream) = outgoing.stream.as_deref() {
@@ -45,12 +45,12 @@ fn command(map: &mut HeaderMap, outgoing: &Outgoing) -> Result<(), SinkError> {
     Ok(())
 }
 
-/// Those of the raw envelope, made without a list in between: a third of the relay's time goes into them.
+/// The headers of the raw envelope, made without a list in between, because they take a third of the relay's time.
 pub fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
     let stored = &outgoing.event;
     let event = &stored.event;
     let mut map = HeaderMap::new();
-    // First, so that a producer's header can't take the place of one of ours.
+    // First, so that a producer's header can't replace one of ours.
     for (name, text) in &event.headers {
         map.insert(free_name(name)?, value(name, text)?);
     }
@@ -84,7 +84,7 @@ fn value(of: &str, text: &str) -> Result<HeaderValue, SinkError> {
     text.parse().map_err(|_| {
         SinkError::new(
             SinkErrorKind::Invalid,
-            format!("the value of {of} has a line break, which no NATS header can carry"),
+            format!("the value of {of} contains a line break, which a NATS header can't contain"),
         )
     })
 }

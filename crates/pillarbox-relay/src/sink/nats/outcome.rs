@@ -1,4 +1,4 @@
-//! Turns an answer of JetStream into an outcome and the kind of its error.
+//! Turns an answer of JetStream into an outcome or an error.
 
 use async_nats::{Message, StatusCode, jetstream::ErrorCode};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind as Kind};
 /// One answer to one publish.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Stored, or known already.
+    /// Stored now or before.
     Stored,
     NoResponders,
     Error {
@@ -59,7 +59,7 @@ impl Reply {
                 text: error.description,
                 stream: stream.unwrap_or_default().into_owned(),
             },
-            // Whoever answers without a stream and a sequence has stored nothing: a stray subscriber, for one.
+            // An answer without a stream and a sequence stored nothing. It may come from another subscriber.
             Ok(Acknowledgement {
                 stream: Some(_),
                 seq: Some(1..),
@@ -75,12 +75,12 @@ impl Reply {
             Self::Stored => return Outcome::Delivered,
             Self::NoResponders => SinkError::new(
                 Kind::Unavailable,
-                format!("no stream takes the subject {topic}. `pillarbox streams apply` makes the configured ones"),
+                format!("no stream stores the subject {topic}. `pillarbox streams apply` creates the configured streams"),
             ),
             Self::Unreadable => SinkError::new(
                 Kind::Unavailable,
                 format!(
-                    "the answer to {topic} is no acknowledgement of JetStream: something else answers on that subject"
+                    "the answer to {topic} is not a JetStream acknowledgement: something else answers on that subject"
                 ),
             )
             .in_doubt(),
@@ -110,9 +110,10 @@ fn api_error(code: u64, status: u16, text: &str, stream: &str, outgoing: &Outgoi
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
             SinkError::new(Kind::TooLarge, format!("{says}; the payload has {bytes} bytes"))
         }
-        // Nothing is wrong with the event: it waits until the stream is made anew, or its subject moves to another.
+        // The event is not at fault. It waits until the stream is created again, or its subject moves to another
+        // stream.
         ErrorCode::STREAM_SEALED => SinkError::new(Kind::Unavailable, says),
-        // What a stream without room says.
+        // The answers of a stream without room.
         ErrorCode::STREAM_STORE_FAILED
         | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
         | ErrorCode::STORAGE_RESOURCES_EXCEEDED
@@ -120,7 +121,7 @@ fn api_error(code: u64, status: u16, text: &str, stream: &str, outgoing: &Outgoi
         | ErrorCode::STREAM_TOO_MANY_REQUESTS => {
             SinkError::new(Kind::Full, format!("{says}. Make room in it"))
         }
-        // The same id is just being stored: the next attempt will find it there.
+        // The same id is being stored right now. The next attempt will find it.
         ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT => SinkError::new(Kind::Unavailable, says),
         _ if status >= 500 => SinkError::new(Kind::Unavailable, says),
         _ if status == 429 => SinkError::new(Kind::Full, says),
@@ -128,7 +129,7 @@ fn api_error(code: u64, status: u16, text: &str, stream: &str, outgoing: &Outgoi
     }
 }
 
-/// A right that the server says we lack.
+/// A permission that is missing, according to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Denied {
     Publish(String),
@@ -156,16 +157,16 @@ pub(super) fn inbox_denied() -> SinkError {
     misconfigured("this NATS user may not subscribe to _INBOX.>, where acknowledgements come. Grant it")
 }
 
-/// A subject is what JetStream can store: tokens without wildcards, white space or control characters.
+/// JetStream can store a subject of tokens without wildcards, white space or control characters.
 pub(super) fn check_subject(topic: &str) -> Result<(), SinkError> {
     let why = if topic.is_empty() {
         "it is empty"
     } else if topic.split('.').any(str::is_empty) {
-        "a token between its dots is empty"
+        "a token between dots is empty"
     } else if topic.split('.').any(|token| token == "*" || token == ">") {
-        "it has a wildcard"
+        "it contains a wildcard"
     } else if topic.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        "it has white space or a control character"
+        "it contains white space or a control character"
     } else if topic.starts_with('$') {
         "subjects that begin with $ belong to the server"
     } else {
@@ -173,7 +174,7 @@ pub(super) fn check_subject(topic: &str) -> Result<(), SinkError> {
     };
     Err(SinkError::new(
         Kind::Invalid,
-        format!("the topic {topic:?} is no NATS subject: {why}"),
+        format!("the topic {topic:?} is not a NATS subject: {why}"),
     ))
 }
 
@@ -202,7 +203,7 @@ mod tests {
         match Reply::parse(payload.as_bytes()).outcome(&outgoing) {
             Outcome::Delivered => None,
             Outcome::Failed(error) => Some(error.kind),
-            Outcome::Held => unreachable!("an answer never holds"),
+            Outcome::NotTried => unreachable!("an answer is never NotTried"),
         }
     }
 

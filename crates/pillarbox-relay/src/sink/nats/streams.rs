@@ -1,7 +1,7 @@
-//! Streams there, compared with those in the configuration.
+//! Compares the existing streams with the configuration.
 //!
-//! A stream is read and written as the JSON the server has: settings that nobody here knows (a newer server's, or an
-//! operator's own limits) stay as they are.
+//! A stream is read and written as the server's JSON. Settings that are unknown here (of a newer server, or an
+//! operator's own limits) stay unchanged.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::sink::{Comparison, SinkError, SinkErrorKind, Storage, StreamSpec, Str
 
 type Config = Map<String, Value>;
 
-/// What JetStream answered: the result, or its error.
+/// An answer of JetStream: the result or its error.
 struct Answer(Result<Value, ApiError>);
 
 struct ApiError {
@@ -24,9 +24,10 @@ struct ApiError {
     text: String,
 }
 
-/// JetStream answers. Whether a stream is there is found out by its events: one that is missing must not stop the others.
+/// Whether JetStream answers. Missing streams are found by their events, because a missing stream must not stop the
+/// others.
 pub(super) async fn answers(connection: &Connection) -> Result<(), SinkError> {
-    // Who may not ask has at least been answered: a user with no more than its topics can publish.
+    // A user without this permission got an answer as well, and may be able to publish.
     if let Some(Answer(Err(error))) = ask_if_allowed(connection, "INFO", &Value::Null).await? {
         return Err(SinkError::new(
             SinkErrorKind::Unavailable,
@@ -47,7 +48,7 @@ pub(super) async fn compare_all(
     Ok(states)
 }
 
-/// Looks at all of them first: what can't be changed shows before anything is.
+/// Looks at all streams first, so that an impossible change is reported before anything is changed.
 pub(super) async fn apply_all(
     connection: &Connection,
     specs: &[StreamSpec],
@@ -186,12 +187,12 @@ async fn write(
     }
 }
 
-/// A stream's name is a token of the subjects it is asked about.
+/// A stream's name must be one token of a subject, because JetStream is asked about it by subject.
 fn check_name(stream: &str) -> Result<(), SinkError> {
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
     if stream.is_empty() || stream.contains(bad) {
         return Err(misconfigured(format!(
-            "{stream:?} is no stream's name: white space and . * > / \\ are not allowed"
+            "{stream:?} is not a valid stream name: white space and . * > / \\ are not allowed"
         )));
     }
     Ok(())
@@ -206,7 +207,7 @@ async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Ans
     })
 }
 
-/// `None`: this user may not ask that.
+/// `None`: this user has no permission for the request.
 async fn ask_if_allowed(
     connection: &Connection,
     what: &str,
@@ -223,7 +224,7 @@ async fn ask_if_allowed(
         connection.shared.link.subscribe(),
     );
     let before = link.borrow().refusals;
-    // The server tells a missing right apart from the answers.
+    // The server reports a missing permission separately from the answers.
     let refused = |link: &Link| {
         link.denied
             .iter()
@@ -241,7 +242,7 @@ async fn ask_if_allowed(
         ),
         RequestErrorKind::TimedOut => SinkError::new(
             SinkErrorKind::Timeout,
-            format!("JetStream gave no answer to {subject} in time"),
+            format!("JetStream did not answer {subject} in time"),
         ),
         _ => SinkError::new(SinkErrorKind::Unreachable, format!("{subject}: {error}")),
     })?;

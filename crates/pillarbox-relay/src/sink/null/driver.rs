@@ -1,4 +1,4 @@
-//! The sink that keeps nothing among the sinks.
+//! The driver of the null sink.
 
 use crate::{
     connect::OpenSink,
@@ -11,6 +11,7 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "null",
         schemes: &["null"],
         example: "null:",
+        summary: "accepts everything and keeps nothing, for measuring",
         feature: None,
         check: address::check_nothing,
         redact: address::redact_one,

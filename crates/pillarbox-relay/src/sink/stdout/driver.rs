@@ -1,4 +1,4 @@
-//! Standard output among the sinks.
+//! The driver of the standard output sink.
 
 use crate::{
     connect::OpenSink,
@@ -11,6 +11,7 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "standard output",
         schemes: &["stdout"],
         example: "stdout:",
+        summary: "NDJSON on standard output",
         feature: None,
         check: address::check_nothing,
         redact: address::redact_one,

@@ -1,4 +1,4 @@
-//! What people ask: how it stands, an event by hand.
+//! Administration: the status of the outbox, and events written by hand.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     MongoStore,
     connection::Collections,
     document,
-    error::Trouble,
+    error::TxError,
     field, kinds, schema,
     transaction::{Tx, Work},
 };
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What an event may have beside its payload to be listed among the latest.
+/// The most bytes that an event may have beside its payload to be listed among the latest.
 const RECENT_REST_BYTES_MAX: usize = 64 * 1024;
 
 #[async_trait]
@@ -49,7 +49,7 @@ impl Admin for MongoStore {
                 "failed" => status.failed = count,
                 "held" => status.held = count,
                 "delayed" => status.delayed = count,
-                // Claimed for its first try, or for another one: nobody knows yet.
+                // Claimed for its first attempt or a later one: which one is unknown.
                 _ => status.pending += count,
             }
             let first = waiting.get_datetime("oldest").ok().copied();
@@ -72,7 +72,7 @@ impl Admin for MongoStore {
         Ok(lowest.map_or(0, |lane| field::number(&lane, "low_mark")))
     }
 
-    /// The index on seq serves it, from its end. What is too large is not sent.
+    /// The index on seq serves it, from its end. Events that are too large are not sent.
     async fn recent(&self, count: usize) -> Result<Vec<Recent>, StoreError> {
         if count == 0 {
             return Ok(Vec::new());
@@ -118,8 +118,9 @@ impl Admin for MongoStore {
 }
 
 impl MongoStore {
-    /// How many wait, and since when, by their state. The index on (status, created_at) has everything that is asked for,
-    /// so it costs what is unsettled, and no event is read. What stands for a time and is none has no age.
+    /// The number of waiting events and the oldest time, by status. The index on (status, created_at) covers the
+    /// query, so the cost grows with the unsettled events, and no event is read. A value that is not a time has no
+    /// age.
     async fn waiting(&self, at: &Collections) -> Result<Vec<Document>, StoreError> {
         let is_date = doc! { "$eq": [{ "$type": "$created_at" }, "date"] };
         let by_status = [
@@ -133,7 +134,7 @@ impl MongoStore {
         self.connection.all(at.events.aggregate(by_status)).await
     }
 
-    /// Who lives, and who holds what. A few documents, and 256.
+    /// The relays that are alive, and the holders of lanes. A few documents, and 256.
     async fn relays(
         &self,
         at: &Collections,
@@ -166,7 +167,7 @@ impl MongoStore {
     }
 }
 
-/// In a transaction of its own.
+/// In its own transaction.
 struct Enqueue<'a> {
     outbox: Outbox,
     events: &'a [Event],
@@ -174,15 +175,15 @@ struct Enqueue<'a> {
 
 #[async_trait]
 impl Work for Enqueue<'_> {
-    /// A refusal has written nothing, so there is nothing to roll back.
+    /// A refused event has written nothing, so there is nothing to roll back.
     type Done = Result<Vec<Enqueued>, EnqueueError>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, Trouble> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, TxError> {
         tx.counted(2);
         match self.outbox.enqueue_all(&mut tx.session, self.events).await {
-            // An outage is the store's to explain; a refusal is the event's.
+            // The store explains an outage; other errors are about the event.
             Err(EnqueueError::Database(error)) => Err(match error.downcast::<mongodb::error::Error>() {
-                Ok(error) => Trouble::Driver(*error),
+                Ok(error) => TxError::Driver(*error),
                 Err(error) => {
                     StoreError::new(crate::store::StoreErrorKind::Refused, error.to_string()).into()
                 }

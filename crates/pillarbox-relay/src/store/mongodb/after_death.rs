@@ -1,4 +1,4 @@
-//! Dead letters as they are written, and what becomes of the key of an event that died.
+//! Writes dead letters, and applies `after_death` to the key of an event that died.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     batch::{Batch, Known, by_seq, count, events_of, failure, known, update},
     document::{timestamp, timestamps},
-    error::Trouble,
+    error::TxError,
     transaction::Tx,
 };
 use crate::{
@@ -42,7 +42,7 @@ impl Letter {
         }
     }
 
-    /// What the event itself says of its death.
+    /// What the event's own document records about its death.
     pub(super) fn death(&self, now: DateTime) -> Document {
         let mut death = doc! {
             "status": "dead", "retry_count": count(self.attempts),
@@ -75,20 +75,21 @@ impl Letter {
     }
 }
 
-/// With one more; the latest are kept.
+/// Adds a failure and keeps the latest ones.
 pub(super) fn latest(mut failures: Vec<Bson>, failure: Document) -> Vec<Bson> {
     failures.push(failure.into());
     let surplus = failures.len().saturating_sub(FAILURES_MAX);
     failures.split_off(surplus)
 }
 
-/// People look for ids in one spelling, whatever the event's; the nil id stands for one that is no UUID.
+/// Letters have ids in one spelling, whatever the event's spelling is. The nil id replaces an id that is not a
+/// UUID.
 fn id(stored: &str) -> String {
     Uuid::try_parse(stored).unwrap_or_default().to_string()
 }
 
 impl Batch {
-    pub(super) async fn write_letters(&self, tx: &mut Tx<'_>, letters: &[Letter]) -> Result<(), Trouble> {
+    pub(super) async fn write_letters(&self, tx: &mut Tx<'_>, letters: &[Letter]) -> Result<(), TxError> {
         let written = letters.iter().filter_map(|letter| {
             let event = self.events.get(&letter.seq)?;
             Some(letter.written(event, self.failures(letter.seq), self.now))
@@ -99,15 +100,15 @@ impl Batch {
         Ok(())
     }
 
-    /// Does what the routes of the dead want of those behind them.
+    /// Applies `after_death` to the events behind dead ones.
     pub(super) async fn after_deaths(
         &mut self,
         tx: &mut Tx<'_>,
         settlement: &Settlement,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TxError> {
         let with = |after: AfterDeath| -> Vec<Seq> {
             let dead = settlement.dead.iter().filter(|dead| dead.after == after);
-            // Published ones stay so.
+            // Published events stay published.
             let died = |seq: &Seq| {
                 self.events
                     .get(seq)
@@ -125,8 +126,8 @@ impl Batch {
         }
     }
 
-    /// Dead events whose keys wait for a person stay in the side table, as long as their letters are open.
-    async fn block(&self, tx: &mut Tx<'_>, dead: &[Seq]) -> Result<(), Trouble> {
+    /// Keeps dead events that block their keys in the side table while their letters are open.
+    async fn block(&self, tx: &mut Tx<'_>, dead: &[Seq]) -> Result<(), TxError> {
         let at = tx.at;
         let open = doc! { "_id": { "$in": timestamps(dead.iter().copied()) }, "state": "open" };
         let open = tx.find(&at.dead, open, doc! { "_id": 1, "key": 1 }).await?;
@@ -145,8 +146,9 @@ impl Batch {
         Ok(())
     }
 
-    /// Of what waits behind these dead events and has their topic, only the newest is left. `death` tells the relay.
-    async fn supersede(&mut self, tx: &mut Tx<'_>, dead: &[Seq], death: &FailedTry) -> Result<(), Trouble> {
+    /// Keeps only the newest of the events that wait behind these dead ones and have their topic. `death` gives the
+    /// relay.
+    async fn supersede(&mut self, tx: &mut Tx<'_>, dead: &[Seq], death: &FailedTry) -> Result<(), TxError> {
         let at = tx.at;
         let behind = dead.iter().filter_map(|seq| {
             let event = self.events.get(seq)?;
@@ -208,7 +210,7 @@ impl Batch {
     }
 }
 
-/// Which of the waiting events are not the newest of their topic behind a dead one of it, with the newest one's id.
+/// The waiting events that are not the newest of their topic behind a dead one, each with the newest one's id.
 fn older(dead: &[Seq], died: &BTreeMap<Seq, Known>, waiting: &BTreeMap<Seq, Known>) -> BTreeMap<Seq, String> {
     let mut older = BTreeMap::new();
     for (seq, event) in dead.iter().filter_map(|seq| Some((*seq, died.get(seq)?))) {

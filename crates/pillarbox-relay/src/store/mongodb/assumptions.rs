@@ -1,6 +1,7 @@
-//! What discovery assumes: nothing up to a lane's low mark is pending, and nothing will be. A collection that was restored brings events
-//! with old seqs, and a cluster restored from a backup may give out seqs below the low marks. The index `pending` tells at
-//! once: what is pending at or below the low mark of its lane would never be found. Such lanes are read again from before it.
+//! Discovery assumes that no event up to a lane's low mark is pending or will be. A restored collection contains
+//! events with old seqs, and a cluster restored from a backup may assign seqs below the low marks. The index
+//! `pending` shows this at once: an event that is pending at or below the low mark of its lane would never be
+//! found. Such lanes are read again from before it.
 
 use std::{
     collections::BTreeMap,
@@ -24,9 +25,9 @@ use crate::{
     store::StoreError,
 };
 
-/// How often a running relay looks again.
+/// How often a running relay checks again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Events looked at in one look, at most: more come to light with the next.
+/// The most events that one check reads. The next check finds the others.
 const EVENTS_MAX: i64 = 10_000;
 
 #[derive(Default)]
@@ -45,7 +46,7 @@ impl Assumptions {
         below(connection, at, &marks, highest).await
     }
 
-    /// The same for a relay at work, if it did not look for a while.
+    /// The same check for a running relay, unless the last check is recent.
     pub(super) async fn check_again(&self, connection: &Connection) -> Result<(), StoreError> {
         let looked_at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if looked_at.is_some_and(|at| at.elapsed() < AGAIN) {
@@ -67,7 +68,7 @@ async fn marks(connection: &Connection, at: &Collections) -> Result<BTreeMap<Lan
         .collect())
 }
 
-/// A cluster whose clock is behind the low marks gives out seqs below them.
+/// A cluster whose clock is behind the low marks assigns seqs below them.
 async fn clock(connection: &Connection, at: &Collections, highest: Seq) -> Result<(), StoreError> {
     let hello = connection
         .run(at.database.run_command(doc! { "hello": 1 }))
@@ -79,7 +80,7 @@ async fn clock(connection: &Connection, at: &Collections, highest: Seq) -> Resul
         return Ok(());
     }
     tracing::warn!(
-        "the cluster's clock is behind what was settled before: reading the outbox again from its first event"
+        "the cluster's clock is behind the settled events: reading the outbox again from its first event"
     );
     let ahead = doc! { "low_mark": { "$gt": now } };
     let start_over = doc! { "$set": { "low_mark": 0_i64 }, "$inc": { "epoch": 1_i64 } };
@@ -109,13 +110,13 @@ async fn below(
         }
     }
     for (lane, seq) in lowest {
-        // The mark may have been lowered since by another relay; it never rises above what is pending.
+        // Another relay may have lowered the mark since. It never rises above a pending event.
         let lane = doc! { "_id": i32::from(lane), "low_mark": { "$gte": seq } };
         let lower = doc! { "$set": { "low_mark": seq - 1 }, "$inc": { "epoch": 1_i64 } };
         let lowered = connection.run(at.lanes.update_one(lane, lower)).await?;
         if lowered.modified_count > 0 {
             tracing::warn!(
-                "an event is pending where everything was taken for settled, perhaps restored from a backup: reading again from there"
+                "an event is pending at a seq that counted as settled, perhaps restored from a backup: reading again from there"
             );
         }
     }

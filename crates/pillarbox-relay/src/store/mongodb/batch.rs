@@ -1,4 +1,4 @@
-//! A mixed settlement, in its transaction: what it finds, and what it writes.
+//! A mixed settlement in its transaction: what it reads, and what it writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use super::{
     after_death::{Letter, latest},
     document::{date, seq, timestamp, timestamps},
-    error::Trouble,
+    error::TxError,
     field,
     keys::Keys,
     lanes::under,
@@ -20,7 +20,7 @@ use crate::{
     store::{HeldLane, StoreError},
 };
 
-/// What the main collection says about an event.
+/// What the main collection contains about an event.
 pub(super) struct Known {
     pub(super) lane: Lane,
     pub(super) status: String,
@@ -31,7 +31,7 @@ impl Known {
     fn new(document: Document) -> Option<(Seq, Self)> {
         let seq = seq(document.get_timestamp("seq").ok()?);
         let known = Self {
-            // A number of any kind: that is how it was found.
+            // The query found it, so it is a number of some type.
             lane: field::lane(&document),
             status: document.get_str("status").ok()?.to_owned(),
             document,
@@ -39,7 +39,7 @@ impl Known {
         Some((seq, known))
     }
 
-    /// Nothing changes what is over.
+    /// Whether its result is final.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "published" | "dead")
     }
@@ -63,8 +63,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The events of a settlement as they stand. The index `seq` finds them.
-    pub(super) async fn read(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Self, Trouble> {
+    /// The current state of a settlement's events. The index `seq` finds them.
+    pub(super) async fn read(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Self, TxError> {
         let seqs = timestamps(all(settlement));
         let at = tx.at;
         let found = tx.aggregate(&at.events, events_of(&seqs)).await?;
@@ -82,13 +82,13 @@ impl Batch {
         })
     }
 
-    /// Keeps the lanes of these events from changing hands until the transaction ends.
+    /// Locks the lanes of these events, so that no other relay can take them before the transaction ends.
     pub(super) async fn fence(
         &self,
         tx: &mut Tx<'_>,
         held: &[HeldLane],
         settlement: &Settlement,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TxError> {
         let mut touched = lanes(settlement);
         touched.extend(self.events.values().map(|event| event.lane));
         let asked: Vec<HeldLane> = held
@@ -106,8 +106,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Writes everything but the order within keys; returns the keys whose order it may have touched.
-    pub(super) async fn write(&mut self, tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Keys, Trouble> {
+    /// Writes everything except the order within keys. Returns the keys whose order may have changed.
+    pub(super) async fn write(&mut self, tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Keys, TxError> {
         let mut events = Vec::new();
         let mut parked = Vec::new();
         let published = settlement.published_parked.iter().map(|parked| parked.seq);
@@ -197,8 +197,9 @@ impl Batch {
         letters
     }
 
-    /// Takes settled events out of the side table, and notes their keys: one that could not be read died without telling it.
-    async fn leave(&self, tx: &mut Tx<'_>, seqs: &[Seq], touched: &mut Keys) -> Result<(), Trouble> {
+    /// Removes settled events from the side table, and collects their keys: the settlement has no key for an
+    /// unreadable event.
+    async fn leave(&self, tx: &mut Tx<'_>, seqs: &[Seq], touched: &mut Keys) -> Result<(), TxError> {
         let mut leaving = Vec::new();
         for seq in seqs {
             let Some(parked) = self.parked.get(seq) else {
@@ -222,12 +223,12 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether something can still become of it.
+    /// Whether its result is not final yet.
     pub(super) fn is_open(&self, seq: Seq) -> bool {
         self.events.get(&seq).is_some_and(|event| !event.is_over())
     }
 
-    /// The failures that the side table remembers.
+    /// The failures that the side table has.
     pub(super) fn failures(&self, seq: Seq) -> Vec<Bson> {
         let parked = self.parked.get(&seq);
         let failures = parked.and_then(|parked| parked.get_array("failures").ok());
@@ -235,7 +236,7 @@ impl Batch {
     }
 }
 
-/// What a settlement has to know of events.
+/// The fields of events that a settlement needs.
 pub(super) fn events_of(seqs: &[Bson]) -> Vec<Document> {
     vec![
         doc! { "$match": { "seq": { "$in": seqs } } },
@@ -255,7 +256,7 @@ pub(super) fn by_seq(documents: Vec<Document>) -> BTreeMap<Seq, Document> {
     documents.into_iter().filter_map(keyed).collect()
 }
 
-/// As it is kept.
+/// As stored.
 pub(super) fn failure(failure: &FailedTry, now: DateTime) -> Document {
     doc! {
         "at": now, "error": &failure.error, "sink": failure.sink.as_deref(), "relay": &*failure.relay,
@@ -293,7 +294,7 @@ fn all(settlement: &Settlement) -> BTreeSet<Seq> {
         .collect()
 }
 
-/// Of everything that tells its lane.
+/// The lanes of everything that has one in the settlement.
 fn lanes(settlement: &Settlement) -> BTreeSet<Lane> {
     let parked = settlement.published_parked.iter().chain(&settlement.held);
     let failed = settlement.failed.iter().map(|failed| &failed.parked);

@@ -21,13 +21,13 @@ use tokio::sync::OnceCell;
 use super::error::{explain, misconfigured, silent};
 use crate::{connect::DatabaseOptions, store::StoreError};
 
-/// The change stream and people's questions beside the engine's work.
+/// For the change stream and people's queries, beside the engine's work.
 const CONNECTIONS_BESIDE: u32 = 2;
 
 pub(super) struct Connection {
     address: ConnectionString,
     pub(super) tables: Tables,
-    /// Kept, because it remembers the limits and what was written.
+    /// Kept because it remembers the limits and what was written.
     pub(super) outbox: Outbox,
     connections_max: u32,
     connect_timeout: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Connection {
     count: AtomicU64,
 }
 
-/// The outbox's collections. What their documents hold stands in [`super::schema`].
+/// The outbox's collections. [`super::schema`] describes their documents.
 pub(super) struct Collections {
     pub(super) client: Client,
     /// Where the events are.
@@ -47,17 +47,19 @@ pub(super) struct Collections {
     pub(super) relays: Collection<Document>,
     pub(super) dead: Collection<Document>,
     pub(super) recoveries: Collection<Document>,
-    pub(super) notices: Collection<Document>,
-    pub(super) notice_sends: Collection<Document>,
-    pub(super) schedules: Collection<Document>,
+    pub(super) records: Collection<Document>,
     pub(super) pressure: Collection<Document>,
     pub(super) keys: Collection<Document>,
     pub(super) meta: Collection<Document>,
+    pub(super) retired: [Collection<Document>; RETIRED.len()],
 }
 
+/// Collections of earlier versions: `migrate` drops them.
+pub(super) const RETIRED: [&str; 3] = ["notices", "notice_sends", "schedules"];
+
 impl Collections {
-    /// Each by what it is called in [`super::schema`]; the one that tells the version last.
-    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 12] {
+    /// Each with its name in [`super::schema`]. The one with the version is last.
+    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 10] {
         [
             ("events", &self.events),
             ("parked", &self.parked),
@@ -65,9 +67,7 @@ impl Collections {
             ("relays", &self.relays),
             ("dead", &self.dead),
             ("recoveries", &self.recoveries),
-            ("notices", &self.notices),
-            ("notice_sends", &self.notice_sends),
-            ("schedules", &self.schedules),
+            ("records", &self.records),
             ("pressure", &self.pressure),
             ("keys", &self.keys),
             ("meta", &self.meta),
@@ -75,7 +75,7 @@ impl Collections {
     }
 }
 
-/// The collections' names as configured, in the same order.
+/// The collections' configured names, in the same order.
 pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
     let beside = [
         "parked",
@@ -83,9 +83,7 @@ pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
         "relays",
         "dead",
         "recoveries",
-        "notices",
-        "notice_sends",
-        "schedules",
+        "records",
         "pressure",
         "keys",
         "meta",
@@ -101,7 +99,7 @@ pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
 
 impl Connection {
     pub(super) fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
-        // The driver's words may repeat the address, and with it the password.
+        // The driver's error may repeat the address, and with it the password.
         let address = ConnectionString::parse(&options.url).map_err(|_| {
             misconfigured("MongoDB's address can't be read: use mongodb://user@host/database?replicaSet=name")
         })?;
@@ -111,7 +109,7 @@ impl Connection {
             (Some(events), Some(dead)) if events == dead => {}
             (Some(_), Some(_)) => {
                 return Err(misconfigured(
-                    "the dead letters are to be in another database than the events, and MongoDB can't look them up \
+                    "the dead letters and the events are in different databases, and MongoDB can't look them up \
                      together: name the same one in `table_name` and `dlq_table_name`, or none",
                 ));
             }
@@ -133,7 +131,7 @@ impl Connection {
         })
     }
 
-    /// The collections. Connects to nothing; an address of the kind mongodb+srv is looked up.
+    /// The collections. Does not connect, but looks up an address of the kind mongodb+srv.
     pub(super) async fn collections(&self) -> Result<&Collections, StoreError> {
         self.opened
             .get_or_try_init(|| async {
@@ -151,7 +149,7 @@ impl Connection {
         options.max_pool_size = Some(self.connections_max.saturating_add(CONNECTIONS_BESIDE));
         options.retry_writes = Some(true);
         options.retry_reads = Some(true);
-        // Whatever the address says: a delivery that only one node knows may be forgotten, and so may what it has read.
+        // Overrides the address: a settlement that only one node has may be lost, and so may an event read from it.
         options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
         options.read_concern = Some(ReadConcern::majority());
         options.write_concern = Some(durable());
@@ -162,7 +160,7 @@ impl Connection {
         let default = self.address.default_database.as_deref();
         let collection = |name: &str| match mongodb_place(name, default) {
             Some((database, name)) => client.database(database).collection(name),
-            // `open` has refused this.
+            // `open` refuses this case.
             None => client.database("pillarbox").collection(name),
         };
         let beside = |suffix: &str| collection(&self.tables.name_beside(suffix));
@@ -175,9 +173,8 @@ impl Connection {
             relays: beside("relays"),
             dead: collection(self.tables.dead_name()),
             recoveries: beside("recoveries"),
-            notices: beside("notices"),
-            notice_sends: beside("notice_sends"),
-            schedules: beside("schedules"),
+            records: beside("records"),
+            retired: RETIRED.map(beside),
             pressure: beside("pressure"),
             keys: beside("keys"),
             meta: beside("meta"),
@@ -185,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// One command. Counted, no longer than the longest answer, and with its error in words.
+    /// Runs one command: counts it, limits its time, and explains its error.
     pub(super) async fn run<T>(
         &self,
         command: impl IntoFuture<Output = Result<T, Error>>,
@@ -194,7 +191,7 @@ impl Connection {
         self.uncounted(command).await
     }
 
-    /// The same for what sends nothing.
+    /// The same for calls that send nothing.
     pub(super) async fn uncounted<T>(
         &self,
         command: impl IntoFuture<Output = Result<T, Error>>,
@@ -205,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Everything a `find` or an `aggregate` gives.
+    /// All results of a `find` or an `aggregate`.
     pub(super) async fn all<T>(
         &self,
         command: impl IntoFuture<Output = Result<Cursor<T>, Error>>,
@@ -224,7 +221,7 @@ impl Connection {
         hello
             .get_datetime("localTime")
             .copied()
-            .map_err(|_| misconfigured("MongoDB does not tell its time: is this MongoDB?"))
+            .map_err(|_| misconfigured("MongoDB's answer has no time: is this MongoDB?"))
     }
 
     pub(super) fn counted(&self, commands: u64) {
@@ -244,7 +241,7 @@ impl Connection {
     }
 }
 
-/// On the disks of a majority.
+/// Written to the disks of a majority.
 pub(super) fn durable() -> WriteConcern {
     WriteConcern::builder()
         .w(mongodb::options::Acknowledgment::Majority)

@@ -1,4 +1,4 @@
-//! Dead letters: looking at them. What people do about them is in [`act`].
+//! Queries of dead letters. The actions are in [`act`].
 
 mod act;
 mod expire;
@@ -7,16 +7,17 @@ mod letter;
 use std::{collections::HashMap, time::Duration};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use pillarbox::Limits;
 use uuid::Uuid;
 
-pub(super) use self::letter::id as letter_id;
-use self::letter::{failures, letter, recovery};
-use super::{MongoStore, connection::Collections, document, field};
+use self::letter::{failures, id as letter_id, letter, recovery};
+use super::{MongoStore, connection::Collections, document, field, milliseconds};
 use crate::{
     dead::{
-        Actor, DeadDetails, DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadState, ReplayAs, Touched,
+        Actor, CAUSES_MAX, CauseResult, DeadDetails, DeadFilter, DeadGroup, DeadLetter, DeadLetters,
+        DeadState, OpenCause, ReplayAs, Touched,
     },
     event::Seq,
     settlement::DeadReason,
@@ -28,8 +29,8 @@ const TOPICS_MAX: i64 = 100;
 
 #[async_trait]
 impl DeadLetters for MongoStore {
-    /// The index `open` finds them. Distinct keys are counted by groups of groups: a set of them in one document could
-    /// grow past what a document may hold.
+    /// The index `open` finds them. Distinct keys are counted by groups of groups: a set of them in one document
+    /// could exceed the size limit of a document.
     async fn groups(&self, filter: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
         let at = self.connection.collections().await?;
         let by_cause = [
@@ -58,8 +59,6 @@ impl DeadLetters for MongoStore {
         }
         let causes: Vec<String> = groups.iter().map(|group| field::text(group, "_id")).collect();
         let topics = self.topics_of(at, filter, &causes).await?;
-        let told = doc! { "_id": { "$in": &causes }, "state": "open" };
-        let told = self.by_id(at.notices.find(told)).await?;
         let latest: Vec<_> = groups.iter().filter_map(|group| group.get("latest")).collect();
         let latest = at.dead.find(doc! { "_id": { "$in": latest } });
         let latest = self
@@ -70,7 +69,7 @@ impl DeadLetters for MongoStore {
             .iter()
             .map(|letter| (field::seq(letter, "_id"), letter))
             .collect();
-        // A letter that went meanwhile takes its group with it.
+        // If its letter was removed meanwhile, the group is skipped.
         let group = |(group, cause): (&Document, String)| {
             let latest = latest.get(&field::seq(group, "latest"))?;
             Some(DeadGroup {
@@ -82,9 +81,7 @@ impl DeadLetters for MongoStore {
                 topics: topics.get(&cause).map_or(1, |topics| field::count(topics, "n")),
                 first_died_at: field::time(group, "first"),
                 last_died_at: field::time(group, "last"),
-                told_at: told
-                    .get(&cause)
-                    .and_then(|told| field::optional_time(told, "told_at")),
+                told_at: None,
                 fingerprint: cause,
             })
         };
@@ -166,6 +163,100 @@ impl DeadLetters for MongoStore {
         })
     }
 
+    /// The index `open` covers the query: no letter is read.
+    async fn causes(&self) -> Result<Vec<OpenCause>, StoreError> {
+        let at = self.connection.collections().await?;
+        let by_cause = [
+            doc! { "$match": { "state": "open" } },
+            doc! { "$group": { "_id": "$fingerprint", "n": { "$sum": 1 }, "last": { "$max": "$died_at" } } },
+            doc! { "$sort": { "n": -1, "_id": 1 } },
+            doc! { "$limit": CAUSES_MAX as i64 },
+        ];
+        let causes: Vec<Document> = self.connection.all(at.dead.aggregate(by_cause)).await?;
+        let cause = |cause: &Document| OpenCause {
+            fingerprint: field::text(cause, "_id"),
+            count: field::count(cause, "n"),
+            last_died_at: field::time(cause, "last"),
+        };
+        Ok(causes.iter().map(cause).collect())
+    }
+
+    /// The index `cause` serves it, from a time on, and the one on seq the lookup of the events.
+    async fn outcome(&self, fingerprint: &str, since: Timestamp) -> Result<CauseResult, StoreError> {
+        let at = self.connection.collections().await?;
+        let counted = [
+            doc! { "$match": {
+                "fingerprint": fingerprint,
+                "died_at": { "$gte": document::date(since) },
+                "state": { "$in": ["replayed", "discarded"] },
+            } },
+            doc! { "$project": { "state": 1 } },
+            doc! { "$lookup": {
+                "from": at.events.name(),
+                "localField": "_id",
+                "foreignField": "seq",
+                "pipeline": [
+                    { "$match": { "status": { "$nin": ["published", "dead"] } } },
+                    { "$project": { "_id": 1 } },
+                ],
+                "as": "waiting",
+            } },
+            doc! { "$group": {
+                "_id": "$state", "n": { "$sum": 1 }, "waiting": { "$sum": { "$size": "$waiting" } },
+            } },
+        ];
+        let mut outcome = CauseResult::default();
+        let states: Vec<Document> = self.connection.all(at.dead.aggregate(counted)).await?;
+        for state in &states {
+            let count = field::count(state, "n");
+            match field::text(state, "_id").as_str() {
+                "replayed" => (outcome.replayed, outcome.waiting) = (count, field::count(state, "waiting")),
+                _ => outcome.discarded = count,
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The index `open` serves it in its order, the ones on seq the count of recoveries and the lookup of the
+    /// event.
+    async fn replayable(
+        &self,
+        filter: &DeadFilter,
+        min_age: Duration,
+        times_max: u32,
+        limit: usize,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        if limit == 0 || times_max == 0 {
+            return Ok(Vec::new());
+        }
+        let at = self.connection.collections().await?;
+        let of_letter = |from: &str, pipeline: Vec<Document>, name: &str| {
+            doc! { "$lookup": {
+                "from": from, "localField": "_id", "foreignField": "seq", "pipeline": pipeline, "as": name,
+            } }
+        };
+        let only_id = doc! { "$project": { "_id": 1 } };
+        let replays = vec![
+            doc! { "$match": { "action": "replayed" } },
+            doc! { "$limit": i64::from(times_max) },
+            only_id.clone(),
+        ];
+        let oldest = doc! { "$subtract": ["$$NOW", milliseconds(min_age)] };
+        let chosen = [
+            doc! { "$match": open(filter) },
+            doc! { "$match": { "$expr": { "$lte": ["$died_at", oldest] } } },
+            doc! { "$sort": { "_id": 1 } },
+            doc! { "$project": { "event_id": 1 } },
+            of_letter(at.recoveries.name(), replays, "replays"),
+            doc! { "$match": { "$expr": { "$lt": [{ "$size": "$replays" }, i64::from(times_max)] } } },
+            of_letter(at.events.name(), vec![only_id], "event"),
+            doc! { "$match": { "event": { "$ne": [] } } },
+            doc! { "$limit": i64::try_from(limit).unwrap_or(i64::MAX) },
+        ];
+        let found: Vec<Document> = self.connection.all(at.dead.aggregate(chosen)).await?;
+        Ok(found.iter().map(letter_id).collect())
+    }
+
     async fn replay(
         &self,
         filter: &DeadFilter,
@@ -190,7 +281,7 @@ impl DeadLetters for MongoStore {
 }
 
 impl MongoStore {
-    /// How many topics each of these causes has, by the cause.
+    /// The number of topics of each of these causes.
     async fn topics_of(
         &self,
         at: &Collections,
@@ -218,7 +309,7 @@ impl MongoStore {
 }
 
 /// The open letters that match.
-pub(super) fn open(filter: &DeadFilter) -> Document {
+fn open(filter: &DeadFilter) -> Document {
     let mut chosen = doc! { "state": DeadState::Open.as_str() };
     chosen.extend(matching(filter));
     chosen
@@ -243,7 +334,7 @@ fn matching(filter: &DeadFilter) -> Document {
         }
     }
     if let Some(prefix) = prefix {
-        // It ends with a dot, and what comes after a dot is a slash.
+        // The prefix ends with a dot, and the character after the dot is the slash.
         let end = format!("{}/", &prefix[..prefix.len() - 1]);
         chosen.insert("topic", doc! { "$gte": prefix, "$lt": end });
     }
@@ -253,7 +344,7 @@ fn matching(filter: &DeadFilter) -> Document {
     chosen
 }
 
-/// Adds to each letter whether its key waits for it: `blocking` is then not empty.
+/// Adds to each letter whether it blocks its key: `blocking` is then not empty.
 fn blocking(at: &Collections) -> Document {
     doc! { "$lookup": {
         "from": at.parked.name(),
@@ -264,12 +355,12 @@ fn blocking(at: &Collections) -> Document {
     } }
 }
 
-/// As the server takes it. 0 would be no limit: ask nothing then.
+/// As the server's limit. 0 would mean no limit: don't query then.
 fn limited(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What of an event is read where there is only one.
+/// The limits for reading a single event.
 fn within(limits: &Limits) -> PageLimit {
     PageLimit {
         events: 1,

@@ -1,13 +1,13 @@
-//! Up to which seq everything is decided: committed or never to come.
+//! Finds the seq up to which everything is decided: committed, or never to be committed.
 //!
-//! An event's transaction was open when it got its seq. So when at some moment no transaction is open and no insert is at work,
-//! every event with a seq from before that moment is committed, or rolled back. The server counts open transactions
-//! exactly (`serverStatus`), and lists single inserts as long as they take (`$currentOp`). A list of the transactions
-//! themselves would say more, but can pass over one that begins a command while the list is made.
+//! An event's transaction was open when it got its seq. So if at some moment no transaction is open and no insert
+//! is running, every event with an earlier seq is committed or rolled back. The server counts open transactions
+//! exactly (`serverStatus`), and lists single inserts while they run (`$currentOp`). A list of the transactions
+//! would say more, but it can miss one that begins a command while the list is made.
 //!
-//! Where transactions overlap all the time, or the user may not ask, age tells: the server ends a transaction that is
-//! older than `transactionLifetimeLimitSeconds`. The mark then stays some 100 seconds behind, which costs nothing but
-//! a longer look back after a takeover, through the index of what is pending.
+//! If transactions overlap all the time, or the user may not ask, age decides: the server ends a transaction that
+//! is older than `transactionLifetimeLimitSeconds`. The mark then stays some 100 seconds behind. That only means
+//! that more of the index `pending` is read after a takeover.
 
 use std::time::Duration;
 
@@ -22,27 +22,28 @@ use crate::{event::Seq, store::StoreError, store::StoreErrorKind};
 
 /// How often the server is asked while something is undecided.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Where the server does not tell how old a transaction may get. Its own default.
+/// The server's default, used if it does not report how old a transaction may get.
 const LIFETIME_SECONDS: i64 = 60;
-/// It may be changed while the server runs. Sooner than a transaction that profits from it can be older than before.
+/// How often it is read again, because it may change while the server runs. This is sooner than a transaction can
+/// exceed the old limit because of a raised one.
 const LIFETIME_AGAIN: Duration = Duration::from_secs(30);
-/// For clocks that are not quite even, and an insert that has waited.
+/// For small differences between clocks, and for an insert that had to wait.
 const MARGIN_SECONDS: i64 = 10;
 
 #[derive(Default)]
 pub(super) struct Deciding {
     asked_at: Option<Instant>,
-    /// May this user ask? Until the server says no.
+    /// The server has refused to answer this user.
     refused: bool,
-    /// Everything up to the first is decided in every snapshot from the second on.
+    /// Everything up to the first seq is decided in every snapshot from the second one on.
     proven: Option<(Seq, Seq)>,
     /// How old a transaction may get, in seconds, and when the server was asked.
     lifetime: Option<(i64, Instant)>,
 }
 
 impl Deciding {
-    /// What is decided in the snapshot `seen`. `position`: the last event returned; what lies above it does not
-    /// matter yet.
+    /// The decided seq in the snapshot `seen`. `position`: the last event returned; events above it do not matter
+    /// yet.
     pub(super) async fn decided(
         &mut self,
         connection: &Connection,
@@ -64,14 +65,14 @@ impl Deciding {
         Ok(decided)
     }
 
-    /// `seen` is a time that a majority knows, so whoever becomes the primary gives higher seqs from now on.
+    /// `seen` is a time that a majority knows, so every later primary assigns higher seqs.
     async fn ask(&mut self, connection: &Connection, at: &Collections, seen: Seq) -> Result<(), StoreError> {
         self.asked_at = Some(Instant::now());
         let answer = match quiet(connection, at).await {
             Ok(answer) => answer,
             Err(error) if error.kind == StoreErrorKind::Misconfigured => {
                 tracing::debug!(
-                    "this user may not ask which transactions are open: what is decided is told by age"
+                    "this user may not ask which transactions are open: the age of events decides instead"
                 );
                 self.refused = true;
                 return Ok(());
@@ -79,7 +80,7 @@ impl Deciding {
             Err(error) => return Err(error),
         };
         if let Some(quiet_at) = answer {
-            // Whatever was committed by then is in the snapshots from then on.
+            // Everything committed by then is in the snapshots from then on.
             self.proven = Some((seen, quiet_at));
         }
         Ok(())
@@ -99,14 +100,14 @@ impl Deciding {
             Err(error) if error.kind == StoreErrorKind::Away => return Err(error),
             Err(_) => LIFETIME_SECONDS,
         };
-        // They are looked for every half of the limit, at least once a minute.
+        // The server looks for such transactions every half of the limit, at least once a minute.
         let lifetime = limit + (limit / 2).clamp(1, 60) + MARGIN_SECONDS;
         self.lifetime = Some((lifetime, Instant::now()));
         Ok(lifetime)
     }
 }
 
-/// The server's time, when no transaction is open on it and no insert into the outbox at work.
+/// The server's time, if no transaction is open on it and no insert into the outbox is running.
 async fn quiet(connection: &Connection, at: &Collections) -> Result<Option<Seq>, StoreError> {
     let admin = at.client.database("admin");
     let status = connection.run(admin.run_command(server_status())).await?;
@@ -137,7 +138,7 @@ async fn quiet(connection: &Connection, at: &Collections) -> Result<Option<Seq>,
     }
 }
 
-/// Everything but the transactions is left out: the whole answer takes the server milliseconds.
+/// Everything except the transactions is left out: the whole answer costs the server milliseconds.
 fn server_status() -> Document {
     let mut command = doc! { "serverStatus": 1, "transactions": 1 };
     for section in [

@@ -1,22 +1,24 @@
-//! Finding what was committed, in an order that keeps each key's.
+//! Finds committed events, in an order that keeps the order of each key.
 //!
-//! **The order.** An event's seq is a tick of the cluster's clock, given while its transaction runs, after that
-//! transaction's snapshot was opened. When two transactions are one after the other, because both change the document
-//! of the same entity or because one was committed before the other began, the later one's snapshot was opened after the
-//! earlier one's commit, so its seqs are higher. (Where they overlap, MongoDB lets only one of them change that document.)
+//! **The order.** An event's seq is a tick of the cluster's clock. It is assigned while its transaction runs, after
+//! that transaction's snapshot was opened. Two transactions run one after the other if both change the document of
+//! the same entity, or if one was committed before the other began. Then the later one's snapshot was opened after
+//! the earlier one's commit, so its seqs are higher. (If they overlap, MongoDB lets only one of them change that
+//! document.)
 //!
-//! **Late commits.** Transactions commit in another order than that of their seqs. So a reader has a position, the last
-//! seq returned in order, and at each look takes a *snapshot* (one cluster time for all its queries) in which it reads
-//! first what is pending up to the position and was not returned before: those were committed late; and then, only when there
-//! is none, the next page above the position. A snapshot that shows an event shows everything committed before that event's
-//! transaction began. Hence of two transactions one after the other, the earlier one's events are returned before, or in an
-//! earlier page, however late they come.
+//! **Late commits.** Transactions do not commit in the order of their seqs. So a reader has a position, the last
+//! seq returned in order. For each page it takes a *snapshot* (one cluster time for all its queries). In it, the
+//! reader first reads events that are pending up to the position and were not returned before: those were committed
+//! late. Only if there are none, it reads the next page above the position. A snapshot that shows an event also
+//! shows everything committed before that event's transaction began. So if two transactions run one after the
+//! other, the earlier one's events are returned first, or in an earlier page, however late they are committed.
 //!
-//! Both queries walk the index `pending`, which settled events leave: a look costs what is unsettled, not what was delivered. The
-//! look for late ones reads the index alone, and returns what is in flight. Reading takes 20 to 84 µs an event, 1,000 at a time in a debug build on two
-//! cores that others used; a page is one command, two while something is undecided.
+//! Both queries use the index `pending`, which settled events leave: the cost grows with the unsettled events, not
+//! with those delivered. The query for late events reads only the index, and returns what is in flight. Reading
+//! takes 20 to 84 µs an event, 1,000 at a time in a debug build on two cores that others used. A page is one
+//! command, or two while something is undecided.
 //!
-//! **Decided.** Below a seq that is decided nothing can come late; how that is known stands in [`super::decided`].
+//! **Decided.** No event below a decided seq can be committed late. [`super::decided`] explains how this is known.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -42,14 +44,14 @@ pub(super) struct MongoReader {
     lanes: Vec<i32>,
     /// By lane.
     low_marks: Box<[Seq; 256]>,
-    /// Everything committed up to here was returned, except what commits late.
+    /// Everything committed up to this seq was returned, except late commits.
     position: Seq,
-    /// What was returned above `decided` and may be pending still.
+    /// Events that were returned above `decided` and may still be pending.
     known: HashSet<Seq>,
-    /// Nothing can come late up to here.
+    /// Nothing up to this seq can be committed late.
     decided: Seq,
     deciding: Deciding,
-    /// All that was there when the reader was opened has been returned.
+    /// Every event that existed when the reader was opened has been returned.
     caught_up: bool,
 }
 
@@ -94,7 +96,7 @@ impl MongoReader {
             ));
         };
         if came_late {
-            // What is above the position waits until no late one is left: it may be of the same keys.
+            // Events above the position wait until no late event is left, because they may have the same keys.
             page.more = true;
         } else {
             self.position = last.unwrap_or(self.position);
@@ -107,7 +109,7 @@ impl MongoReader {
         Ok(page)
     }
 
-    /// What was committed up to the position since it was passed: the lowest, as many as a page has.
+    /// Events up to the position that were committed after it was passed: the lowest ones, at most a page.
     async fn late(
         &mut self,
         connection: &Connection,
@@ -119,7 +121,7 @@ impl MongoReader {
             return Ok(Vec::new());
         }
         let range = doc! { "$gt": timestamp(self.decided), "$lte": timestamp(self.position) };
-        // At most so many of them are known, so the rest is what comes late.
+        // At most this many of them are known, so the others are late.
         let most = self.known.len().saturating_add(limit.events);
         let collection = raw(&at.events);
         let find = collection
@@ -127,7 +129,7 @@ impl MongoReader {
             .projection(doc! { "_id": 0, "seq": 1 })
             .sort(doc! { "seq": 1 })
             .hint(Hint::Name("pending".into()))
-            // The client's own read concern would win over the session's.
+            // The client's own read concern would override the session's.
             .read_concern(ReadConcern::snapshot())
             .limit(i64::try_from(most).unwrap_or(i64::MAX))
             .batch_size(u32::try_from(most).unwrap_or(u32::MAX));
@@ -149,7 +151,7 @@ impl MongoReader {
             })
             .await?;
         if whole {
-            // The others were settled.
+            // The other ones were settled.
             self.known = still_known;
         }
         Ok(late)
@@ -159,8 +161,8 @@ impl MongoReader {
         doc! { "status": "pending", "seq": seq, "lane": { "$in": &self.lanes } }
     }
 
-    /// Reads events as far as the limits go; returns the last seq taken. The server sends no more than 16 MB at once, whatever the
-    /// documents' size.
+    /// Reads events within the limits. Returns the last seq read. The server sends at most 16 MB at once, whatever
+    /// the size of the documents.
     async fn read(
         &mut self,
         connection: &Connection,
@@ -175,7 +177,7 @@ impl MongoReader {
             .find(filter)
             .sort(doc! { "seq": 1 })
             .hint(Hint::Name("pending".into()))
-            // The client's own read concern would win over the session's.
+            // The client's own read concern would override the session's.
             .read_concern(ReadConcern::snapshot())
             .limit(i64::try_from(events).unwrap_or(i64::MAX))
             .batch_size(u32::try_from(events).unwrap_or(u32::MAX));
@@ -213,7 +215,7 @@ impl MongoReader {
         seq > self.low_marks[usize::from(lane)]
     }
 
-    /// Everything visible at `seen` was returned as far as `read_to`.
+    /// Called when everything visible at `seen` was returned up to `read_to`.
     async fn decide(
         &mut self,
         connection: &Connection,

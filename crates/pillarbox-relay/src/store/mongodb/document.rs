@@ -1,4 +1,4 @@
-//! From a document to an event, or to the reason why it is none.
+//! Turns a document into an event, or into the reason why it is unreadable.
 //!
 //! The names are those that services in other languages write: see [`super::schema`].
 
@@ -19,7 +19,7 @@ use crate::{
     store::{PageLimit, limits},
 };
 
-/// The second at which seqs begin: 63 bits of them last until 2088.
+/// The second at which seqs start: 63 bits last until 2088.
 const FIRST_SECOND: i64 = 1_600_000_000;
 
 /// A tick of the cluster's clock as a seq.
@@ -42,7 +42,7 @@ pub(super) fn time(at: DateTime) -> Time {
     Time::from_millisecond(at.timestamp_millis()).unwrap_or(Time::UNIX_EPOCH)
 }
 
-/// Not before `at`: a date has milliseconds.
+/// Rounded up, so that it is not before `at`: a date has milliseconds.
 pub(super) fn date(at: Time) -> DateTime {
     let micros = at.as_microsecond();
     DateTime::from_millis(micros.div_euclid(1_000) + i64::from(micros.rem_euclid(1_000) > 0))
@@ -72,10 +72,10 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
     limits::fetched(fields.name_bytes(), fields.header_bytes())?;
     let created_at = match fields.value("created_at")? {
         Some(RawBsonRef::DateTime(at)) => time(at),
-        _ => return Err("created_at is no date".to_owned()),
+        _ => return Err("created_at is not a date".to_owned()),
     };
     let id =
-        Uuid::try_parse(&fields.text("event_id")?).map_err(|e| format!("the event_id is no UUID: {e}"))?;
+        Uuid::try_parse(&fields.text("event_id")?).map_err(|e| format!("the event_id is not a UUID: {e}"))?;
     let mut event = Event::to(fields.text("topic")?)
         .id(id)
         .event_type(fields.text("event_type")?)
@@ -111,7 +111,7 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
     })
 }
 
-/// How many bytes of payload a document has, as far as a page counts them.
+/// The bytes of a document's payload, as a page counts them.
 pub(super) fn payload_bytes(document: &RawDocument) -> usize {
     match document.get("payload") {
         Ok(Some(RawBsonRef::String(text))) => text.len(),
@@ -121,7 +121,7 @@ pub(super) fn payload_bytes(document: &RawDocument) -> usize {
     }
 }
 
-/// How many bytes a document brings into memory, as far as a page counts them.
+/// The bytes that a document takes in memory, as a page counts them.
 pub(super) fn fetched_bytes(document: &RawDocument, limit: PageLimit) -> usize {
     let fields = Fields(document);
     let within = |bytes, most| Some(bytes).filter(|&bytes| bytes <= most).unwrap_or(0);
@@ -135,13 +135,13 @@ pub(super) fn seq_of(document: &RawDocument) -> Seq {
     Fields(document).seq()
 }
 
-/// Stands for a document that was not sent, with its size.
+/// Replaces a document that was not sent, with its size.
 pub(super) const TOO_LARGE: &str = "too_large";
 
 struct Fields<'a>(&'a RawDocument);
 
 impl<'a> Fields<'a> {
-    /// The collection's validator lets nothing else in, and queries find nothing else.
+    /// The collection's validator allows nothing else, and queries find nothing else.
     fn seq(&self) -> Seq {
         self.0.get_timestamp("seq").map_or(0, seq)
     }
@@ -151,7 +151,7 @@ impl<'a> Fields<'a> {
         lane.and_then(|lane| Lane::try_from(lane).ok()).unwrap_or(0)
     }
 
-    /// None when it is not there, or null.
+    /// None if it is missing or null.
     fn value(&self, name: &str) -> Result<Option<RawBsonRef<'a>>, String> {
         let value = self
             .0
@@ -173,7 +173,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A text that is no longer than a name may be.
+    /// A text that is not longer than a name may be.
     fn name(&self, name: &str) -> Option<String> {
         let text = self.0.get_str(name).ok()?;
         (text.len() <= Limits::default().name_bytes_max).then(|| text.to_owned())
@@ -226,16 +226,16 @@ impl<'a> Fields<'a> {
         let at = match self.value("available_at")? {
             None => return Ok(None),
             Some(RawBsonRef::DateTime(at)) => at,
-            Some(_) => return Err("available_at is no date".to_owned()),
+            Some(_) => return Err("available_at is not a date".to_owned()),
         };
         let rest = self.number("available_at_micros")?.unwrap_or(0).clamp(0, 999);
         let micros = at.timestamp_millis().saturating_mul(1_000).saturating_add(rest);
         Time::from_microsecond(micros)
             .map(Some)
-            .map_err(|e| format!("available_at is no time: {e}"))
+            .map_err(|e| format!("available_at is not a time: {e}"))
     }
 
-    /// Text passes as it is; what a service wrote as a document becomes JSON.
+    /// Text is used unchanged. A payload that a service wrote as a document becomes JSON.
     fn payload(&self, allowed: &Limits) -> Result<Bytes, String> {
         let bytes = payload_bytes(self.0);
         if bytes > allowed.payload_bytes_max {
@@ -274,7 +274,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Shells write every number as a double.
+/// A shell writes every number as a double.
 fn whole(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(value) => Some(value.into()),

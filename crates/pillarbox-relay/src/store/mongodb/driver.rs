@@ -1,4 +1,4 @@
-//! MongoDB among the databases.
+//! The driver of MongoDB.
 
 use crate::driver::{About, StoreDriver, address::scheme_alone};
 
@@ -8,6 +8,7 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
         name: "MongoDB",
         schemes: &["mongodb", "mongodb+srv"],
         example: "mongodb://host/database",
+        summary: "MongoDB, a replica set (`mongodb://host[,host…]/database?replicaSet=name`)",
         feature: Some("mongodb"),
         check,
         redact,
@@ -32,14 +33,14 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     open: None,
 };
 
-/// The hosts are a list, which no URL parser reads.
+/// The hosts are a list, which URL parsers can't read.
 fn check(url: &str) -> Result<(), String> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     let hosts = rest
         .strip_prefix("//")
         .map(|rest| rest.rsplit_once('@').map_or(rest, |(_, place)| place));
     match hosts {
-        None => Err(format!("`{scheme}:` is followed by `//` and a host")),
+        None => Err(format!("`{scheme}:` must be followed by `//` and a host")),
         Some(hosts) if hosts.starts_with(['/', '?']) || hosts.is_empty() => {
             Err("the address has no host".into())
         }
@@ -47,7 +48,7 @@ fn check(url: &str) -> Result<(), String> {
     }
 }
 
-/// One user stands before all hosts; what is before the last `@` may be a password, however it is written.
+/// One user is given for all hosts. Everything before the last `@` may be a password, however it is written.
 fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return scheme_alone(url);

@@ -1,4 +1,4 @@
-//! What an error of MongoDB means for the relay, and what an operator should do about it.
+//! Translates errors of MongoDB: what each means for the relay, and what an operator should do about it.
 
 use mongodb::error::{
     Error, ErrorKind, RETRYABLE_WRITE_ERROR, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT,
@@ -7,38 +7,38 @@ use mongodb::error::{
 
 use crate::store::{StoreError, StoreErrorKind};
 
-/// What ends an attempt at a transaction: the driver's word, which may mean that trying again helps, or the store's own.
+/// An error that ends an attempt at a transaction: the driver's, for which a retry may help, or the store's own.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum TxError {
     Driver(Error),
     Store(StoreError),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for TxError {
     fn from(error: Error) -> Self {
         Self::Driver(error)
     }
 }
 
-impl From<mongodb::bson::error::Error> for Trouble {
+impl From<mongodb::bson::error::Error> for TxError {
     fn from(error: mongodb::bson::error::Error) -> Self {
         Self::Driver(error.into())
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for TxError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl Trouble {
-    /// The whole transaction may succeed when it is tried again.
+impl TxError {
+    /// A retry of the whole transaction may succeed.
     pub(super) fn is_transient(&self) -> bool {
         matches!(self, Self::Driver(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR))
     }
 
-    /// Nobody knows whether the transaction was committed; asking to commit again tells.
+    /// It is unknown whether the transaction was committed. Another commit finds out.
     pub(super) fn is_unknown_commit(&self) -> bool {
         matches!(self, Self::Driver(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT))
     }
@@ -51,14 +51,14 @@ impl Trouble {
     }
 }
 
-/// Puts an error into words. `table` is the outbox's, for the message. The driver's own text can hold parts of documents,
-/// so only what is known to hold none goes on.
+/// Explains an error. `table` is the outbox's collection, for the message. The driver's own text can contain parts
+/// of documents, so only parts known to contain none are passed on.
 pub(super) fn explain(error: &Error, table: &str) -> StoreError {
     let (kind, context) = judge(error, table);
     StoreError::new(kind, context).with_source(cause(error))
 }
 
-/// The relay and the store need what only a replica set has.
+/// The error for a server that is not a replica set, which the relay and the store need.
 pub(super) fn standalone() -> StoreError {
     StoreError::new(
         StoreErrorKind::Misconfigured,
@@ -123,10 +123,9 @@ fn judge(error: &Error, table: &str) -> (StoreErrorKind, String) {
             Away,
             "MongoDB can't be reached, or the connection broke".to_owned(),
         ),
-        _ if labelled.iter().any(|label| error.contains_label(label)) => (
-            Away,
-            "MongoDB gave up on a command: it can be tried again".to_owned(),
-        ),
+        _ if labelled.iter().any(|label| error.contains_label(label)) => {
+            (Away, "MongoDB aborted a command: it can be retried".to_owned())
+        }
         _ => (Refused, "MongoDB refused a command".to_owned()),
     }
 }
@@ -150,7 +149,7 @@ fn judge_code(code: i32, table: &str) -> Option<(StoreErrorKind, String)> {
                 "this user may not use the collections of {table}: it needs the role readWrite on their database, and dbAdmin to migrate one that is older"
             ),
         ),
-        // IllegalOperation: transactions on a server that stands alone; NoReplicationEnabled
+        // IllegalOperation: transactions on a standalone server; NoReplicationEnabled
         20 | 76 => {
             let error = standalone();
             (error.kind, error.to_string())
@@ -159,25 +158,25 @@ fn judge_code(code: i32, table: &str) -> Option<(StoreErrorKind, String)> {
         // NotWritablePrimary, Interrupted…, NotPrimary…, ReadConcernMajorityNotAvailableYet
         6 | 7 | 89 | 91 | 189 | 9001 | 10107 | 11600 | 11602 | 13435 | 13436 | 10058 | 134 => (
             StoreErrorKind::Away,
-            "MongoDB has no primary just now, or its primary is stopping: waiting for one".to_owned(),
+            "MongoDB has no primary now, or its primary is stopping: waiting for one".to_owned(),
         ),
         // MaxTimeMSExpired, WriteConcernFailed, LockTimeout, LockBusy, WriteConflict, ExceededTimeLimit, SnapshotTooOld,
         // SnapshotUnavailable, NoSuchTransaction, TransactionCommitted, CursorNotFound, CursorKilled
         50 | 64 | 24 | 46 | 112 | 262 | 239 | 246 | 251 | 256 | 43 | 237 => (
             StoreErrorKind::Away,
-            "MongoDB gave up on a command: it can be tried again".to_owned(),
+            "MongoDB aborted a command: it can be retried".to_owned(),
         ),
         _ => return None,
     };
     Some(judged)
 }
 
-/// There is a document with this key already.
+/// A document with this key exists already.
 pub(super) fn is_duplicate(error: &Error) -> bool {
     code(error) == Some(11_000)
 }
 
-/// The server's number for it.
+/// The server's error code.
 pub(super) fn code(error: &Error) -> Option<i32> {
     match &*error.kind {
         ErrorKind::Command(error) => Some(error.code),
@@ -204,7 +203,7 @@ fn cause(error: &Error) -> String {
         | ErrorKind::Transaction { message, .. } => message.clone(),
         _ => match code(error) {
             Some(code) => format!("error {code}"),
-            None => "no more is known".to_owned(),
+            None => "no details".to_owned(),
         },
     };
     text.chars().take(LETTERS_MAX).collect()

@@ -1,13 +1,14 @@
-//! Fields of our own documents, read leniently: a person may have changed them, and what can't be read must stop nothing.
+//! Reads fields of our own documents leniently: a person may have changed them, and an unreadable field must stop
+//! nothing.
 
 use jiff::Timestamp;
-use mongodb::bson::{Bson, DateTime, Document};
+use mongodb::bson::{Bson, Document};
 use uuid::Uuid;
 
 use super::document;
 use crate::event::{Lane, Seq};
 
-/// Empty when it is not there.
+/// Empty if it is missing.
 pub(super) fn text(document: &Document, name: &str) -> String {
     optional_text(document, name).unwrap_or_default()
 }
@@ -16,12 +17,12 @@ pub(super) fn optional_text(document: &Document, name: &str) -> Option<String> {
     document.get_str(name).ok().map(str::to_owned)
 }
 
-/// 0 when it is not there. The server counts in 32 bits as long as they suffice.
+/// 0 if it is missing. The server counts in 32 bits while they are enough.
 pub(super) fn number(document: &Document, name: &str) -> i64 {
     match document.get(name) {
         Some(Bson::Int32(number)) => i64::from(*number),
         Some(Bson::Int64(number)) => *number,
-        // Saturates: no number of ours comes near.
+        // Saturates: our numbers are far smaller.
         Some(Bson::Double(number)) => *number as i64,
         _ => 0,
     }
@@ -31,7 +32,7 @@ pub(super) fn count(document: &Document, name: &str) -> u64 {
     u64::try_from(number(document, name)).unwrap_or(0)
 }
 
-/// `None` when it is not there, or no number.
+/// `None` if it is missing or not a number.
 pub(super) fn optional_count(document: &Document, name: &str) -> Option<u64> {
     matches!(
         document.get(name)?,
@@ -44,7 +45,7 @@ pub(super) fn id(document: &Document, name: &str) -> Option<Uuid> {
     document.get_str(name).ok()?.parse().ok()
 }
 
-/// 0 when it is not there.
+/// 0 if it is missing.
 pub(super) fn seq(found: &Document, name: &str) -> Seq {
     found.get_timestamp(name).map_or(0, document::seq)
 }
@@ -60,9 +61,4 @@ pub(super) fn optional_time(document: &Document, name: &str) -> Option<Timestamp
 
 pub(super) fn time(document: &Document, name: &str) -> Timestamp {
     optional_time(document, name).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-/// The last moment of the database, which knows milliseconds, that is not after this one.
-pub(super) fn until(time: Timestamp) -> DateTime {
-    DateTime::from_millis(time.as_microsecond().div_euclid(1_000))
 }

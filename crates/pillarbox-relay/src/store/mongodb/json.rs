@@ -1,12 +1,12 @@
-//! A payload that was written as a document, as JSON text: numbers, texts and lists as they are, and MongoDB's own types in
-//! its relaxed extended JSON.
+//! Writes a payload that was stored as a document as JSON text: numbers, strings and lists unchanged, and MongoDB's
+//! own types in its relaxed extended JSON.
 
 use mongodb::bson::{Bson, RawBsonRef};
 use serde_json::json;
 
-/// Deeper ones are refused as events anyway; it bounds the stack.
+/// Deeper payloads are refused as events anyway. The limit bounds the stack.
 const LEVELS_MAX: usize = 128;
-/// From then on, and before 1970, a date is a number.
+/// From this year on, and before 1970, a date is written as a number.
 const YEAR_10_000: i64 = 253_402_300_800_000;
 
 pub(super) fn text(value: RawBsonRef<'_>) -> Result<Vec<u8>, String> {
@@ -63,13 +63,14 @@ fn write(value: &Bson, text: &mut Vec<u8>, levels: usize) -> Result<(), String> 
             text.push(b'}');
             Ok(())
         }
-        // The rest has one form only.
+        // The other types have only one form.
         other => plain(other, text),
     }
 }
 
 fn plain<T: serde::Serialize + ?Sized>(value: &T, text: &mut Vec<u8>) -> Result<(), String> {
-    serde_json::to_writer(text, value).map_err(|_| "the payload has a value that JSON can't hold".to_owned())
+    serde_json::to_writer(text, value)
+        .map_err(|_| "the payload has a value that JSON can't represent".to_owned())
 }
 
 fn not_a_number(number: f64) -> &'static str {

@@ -1,10 +1,10 @@
-//! The order within keys that have something in the side table.
+//! The order within keys that have events in the side table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use mongodb::bson::{Bson, Document, doc};
 
-use super::{error::Trouble, transaction::Tx};
+use super::{error::TxError, transaction::Tx};
 use crate::event::Lane;
 
 pub(super) type Keys = BTreeSet<(Lane, String)>;
@@ -12,10 +12,10 @@ pub(super) type Keys = BTreeSet<(Lane, String)>;
 /// Keys in one query.
 const KEYS_MAX: usize = 500;
 
-/// Puts the keys in order again: of each, only the first failing or held event has a due_at, and it has one unless it is
-/// blocked. Returns the keys that have nothing failing or held left. The index `key` alone answers the look, which walks
-/// all that waits of these keys.
-pub(super) async fn release(tx: &mut Tx<'_>, keys: &Keys) -> Result<Vec<(Lane, String)>, Trouble> {
+/// Orders the keys again: of each key, only the first failing or held event has a due_at, and it has one unless it
+/// is blocked. Returns the keys that have no failing or held event left. The index `key` covers the query, which
+/// reads all waiting events of these keys.
+pub(super) async fn release(tx: &mut Tx<'_>, keys: &Keys) -> Result<Vec<(Lane, String)>, TxError> {
     let at = tx.at;
     let mut free = Vec::new();
     let keys: Vec<&(Lane, String)> = keys.iter().collect();
@@ -37,7 +37,7 @@ pub(super) async fn release(tx: &mut Tx<'_>, keys: &Keys) -> Result<Vec<(Lane, S
     Ok(free)
 }
 
-/// Of each key: the first failing or held event, and those that have a due_at.
+/// For each key: the first failing or held event, and those that have a due_at.
 fn waiting(keys: &[&(Lane, String)]) -> Vec<Document> {
     let keys: Vec<Document> = keys
         .iter()

@@ -1,4 +1,5 @@
-//! The kinds of events among the latest. The index on seq serves it, from its end; no payload is sent but the examples.
+//! The kinds of the latest events. The index on seq serves it, from its end; no payload is sent except the
+//! examples.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::{
     store::{PageLimit, StoreError},
 };
 
-/// What an event may have beside its payload to be an example.
+/// The most bytes that an event may have beside its payload to be an example.
 const REST_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) async fn look(connection: &Connection, last: usize) -> Result<Look, StoreError> {
@@ -54,13 +55,13 @@ pub(super) async fn look(connection: &Connection, last: usize) -> Result<Look, S
     })
 }
 
-/// A stranger may have written anything.
+/// Another program may have written any value.
 fn text(name: &str, otherwise: Bson) -> Document {
     let is_text = doc! { "$eq": [{ "$type": name }, "string"] };
     doc! { "$cond": [is_text, { "$substrCP": [name, 0, 255] }, otherwise] }
 }
 
-/// These events, as far as they can be read and are not too large.
+/// These events, if they can be read and are not too large.
 async fn examples(
     connection: &Connection,
     seqs: impl Iterator<Item = Seq>,

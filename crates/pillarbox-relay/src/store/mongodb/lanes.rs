@@ -1,5 +1,5 @@
-//! Leases on lanes, by the server's clock. Each update of a lane looks at it again when it meets another's, so two relays
-//! that want the same lane never both get it.
+//! Leases on lanes, by the server's clock. An update of a lane that meets a concurrent one checks the lane again,
+//! so two relays never both get the same lane.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,18 +9,19 @@ use std::{
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use tokio::time::Instant;
 
-use super::{connection::Connection, milliseconds};
+use super::{connection::Connection, field, milliseconds};
 use crate::{
     event::Lane,
     store::{Census, HeldLane, RelayId, StoreError, Trouble, trouble},
 };
 
 const LANES: usize = pillarbox::lane::LANES as usize;
-/// Looks for free lanes at once; what others took meanwhile comes with the next heartbeat.
+/// How often to look for free lanes in one call. If other relays take them meanwhile, the next heartbeat tries
+/// again.
 const LOOKS_MAX: usize = 4;
 
-/// What this process knows of its leases: until when, by its own clock counted from before it asked, nobody else can have
-/// taken the lane. It saves plain settlements a look at the lanes.
+/// What this process knows about its leases: until when no other relay can have taken the lane. Measured by its own
+/// clock, from before the request. It saves plain settlements a read of the lanes.
 pub(super) struct Leases(Mutex<[Option<(i64, Instant)>; LANES]>);
 
 impl Default for Leases {
@@ -30,7 +31,7 @@ impl Default for Leases {
 }
 
 impl Leases {
-    /// Whether all of these are held under their epochs for certain.
+    /// Whether all of these are certainly held under their epochs.
     pub(super) fn cover(&self, held: &[HeldLane]) -> bool {
         let now = Instant::now();
         let leases = self.lock();
@@ -196,17 +197,26 @@ pub(super) async fn report(
     connection.run(report).await.map(drop)
 }
 
-/// Lanes that nobody holds, or whose lease is over.
+/// Reads the whole of a small collection.
+pub(super) async fn troubles(connection: &Connection) -> Result<Vec<Trouble>, StoreError> {
+    let at = connection.collections().await?;
+    let living = doc! { "$expr": { "$gt": ["$expires_at", "$$NOW"] } };
+    let living: Vec<Document> = connection.all(at.relays.find(living)).await?;
+    let troubles = |relay| trouble::from_json(&field::text(relay, "troubles"));
+    Ok(living.iter().flat_map(troubles).collect())
+}
+
+/// Lanes that no relay holds or whose lease has expired.
 fn free() -> Document {
     doc! { "$or": [{ "owner": null }, { "$expr": { "$lte": ["$lease_until", "$$NOW"] } }] }
 }
 
-/// Those of these lanes that this relay holds under their epochs.
+/// The lanes among these that this relay holds under their epochs.
 fn mine(relay: &str, held: &[HeldLane]) -> Document {
     doc! { "owner": relay, "$expr": { "$eq": ["$epoch", of_its_lane(held, -1, |held| held.epoch)] } }
 }
 
-/// A filter for lanes that are still under these epochs, whoever asks.
+/// A filter for lanes that still have these epochs, whatever their owner.
 pub(super) fn under(held: &[HeldLane]) -> Document {
     let lanes: Vec<i32> = held.iter().map(|held| i32::from(held.lane)).collect();
     doc! {
@@ -219,7 +229,7 @@ fn higher_mark(held: &[HeldLane]) -> Document {
     doc! { "$max": ["$low_mark", of_its_lane(held, 0, |held| held.low_mark)] }
 }
 
-/// A number for each lane, found by the lane: one update serves all of them.
+/// A number for each lane, selected by the lane: one update serves all of them.
 fn of_its_lane(held: &[HeldLane], other: i64, number: impl Fn(&HeldLane) -> i64) -> Document {
     let mut numbers = vec![other; LANES];
     for held in held {

@@ -1,4 +1,4 @@
-//! What waits in the side table, and what of it may be tried now.
+//! The events of the side table, and which of them may be tried now.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError, limits},
 };
 
-/// Events read at once: as large as they may be, few enough for memory.
+/// Events read at once: few enough for memory even at their largest size.
 const EVENTS_AT_ONCE: usize = 64;
-/// What a document may have beside the event.
+/// The most bytes that a document may have beside the event.
 const REST_BYTES_MAX: usize = 64 * 1024;
-/// Of each key at least so many come along.
+/// The least number of events returned for each key, if it has as many.
 const CHAIN_MIN: usize = 8;
 
 pub(super) async fn due(
@@ -56,7 +56,7 @@ pub(super) async fn due(
                     delayed: member.delayed,
                 }),
                 Some(Err(unreadable)) => due.unreadable.push(unreadable),
-                // Gone meanwhile: settled by whoever holds the lane now, or deleted by hand.
+                // It is gone: settled by the lane's current holder, or deleted by hand.
                 None => {}
             }
         }
@@ -68,7 +68,7 @@ pub(super) async fn due(
     Ok(due)
 }
 
-/// The keys of these lanes that have failing or held events. The index `key` alone answers.
+/// The keys of these lanes that have failing or held events. The index `key` covers the query.
 pub(super) async fn blocked_keys(
     connection: &Connection,
     held: &[HeldLane],
@@ -90,11 +90,11 @@ pub(super) async fn blocked_keys(
 struct Member {
     seq: Seq,
     delayed: bool,
-    /// Of its head.
+    /// The place of its head.
     place: DuePlace,
 }
 
-/// Each failing head with those behind it, and delayed events alone.
+/// Each failing head with the events behind it, and delayed events alone.
 async fn members(
     connection: &Connection,
     heads: Vec<Member>,
@@ -121,7 +121,8 @@ async fn members(
     Ok(members)
 }
 
-/// What is due, the longest first: one more than a page holds, which tells that there is more. The index `due_seq` serves it.
+/// Due events, the longest due first: one more than a page has, which shows that there is more. The index `due_seq`
+/// serves it.
 async fn heads(
     connection: &Connection,
     held: &[HeldLane],
@@ -155,7 +156,7 @@ async fn heads(
     Ok(connection.all(ready).await?.iter().filter_map(read).collect())
 }
 
-/// Each head with what is behind it, up to a blocked one. The index `key` serves each of the looks.
+/// Each head with the events behind it, up to a blocked one. The index `key` serves each lookup.
 async fn chains(
     connection: &Connection,
     heads: Vec<Bson>,
@@ -202,7 +203,7 @@ async fn documents(
 ) -> Result<HashMap<Seq, RawDocumentBuf>, StoreError> {
     let at = connection.collections().await?;
     let these = doc! { "seq": { "$in": timestamps(members.iter().map(|member| member.seq)) } };
-    // With room for what the relay wrote itself, such as the last error. A larger document is not sent.
+    // With room for what the relay itself wrote, such as the last error. A larger document is not sent.
     let most = limits::row_bytes_max(limit.payload_bytes_max).saturating_add(REST_BYTES_MAX);
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let size = doc! { "$bsonSize": "$$ROOT" };

@@ -1,5 +1,5 @@
-//! Backpressure: the figures that applications look at now and then. There is no sequence to tell what was written since, so
-//! they are kept young.
+//! Backpressure: the figures that applications read regularly. No sequence tells what was written since, so they
+//! are kept fresh.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     store::StoreError,
 };
 
-/// Producers count for themselves when the figures are older.
+/// If the figures are older, producers count for themselves.
 const RELIABLE: Duration = Duration::from_secs(3);
 
 #[async_trait]
@@ -36,7 +36,7 @@ impl Gauge for MongoStore {
                 continue;
             }
             let mut new = wanted;
-            // Old figures: until there are some, producers count for themselves.
+            // Figures that count as old: until there are new ones, producers count for themselves.
             new.extend(doc! { "pending": 0_i64, "drained": 0.0, "measured_at": DateTime::from_millis(0) });
             let set = at.pressure.replace_one(doc! { "_id": place }, new).upsert(true);
             self.connection.run(set).await?;
@@ -44,7 +44,7 @@ impl Gauge for MongoStore {
         Ok(())
     }
 
-    /// The index on (status, created_at) has everything that is asked for.
+    /// The index on (status, created_at) covers the query.
     async fn glance(&self, enough: u64) -> Result<Glance, StoreError> {
         let at = self.connection.collections().await?;
         let waiting = doc! { "status": "pending" };
@@ -70,7 +70,7 @@ impl Gauge for MongoStore {
         })
     }
 
-    /// The index on (status, created_at) finds them, the oldest first; each is read for its topic.
+    /// The index on (status, created_at) finds them, the oldest first; each event is read for its topic.
     async fn count(&self, _at: Seq, limit: u64) -> Result<Waiting, StoreError> {
         let at = self.connection.collections().await?;
         let by_topic = [
@@ -127,7 +127,8 @@ impl Gauge for MongoStore {
 }
 
 impl MongoStore {
-    /// How the classes stand for producers. Where the figures are too old for them, all that waits is counted, as they do.
+    /// The state of the classes, as producers see it. If the figures are too old, all pending events are counted,
+    /// as producers do.
     pub(super) async fn standing(&self) -> Result<Vec<Standing>, StoreError> {
         let at = self.connection.collections().await?;
         let there = [
@@ -162,7 +163,7 @@ impl MongoStore {
     }
 }
 
-/// What the configuration says of a class.
+/// The configuration of a class.
 fn setting(class: &Class) -> Document {
     let limit =
         |limit: Option<u64>| limit.map_or(Bson::Null, |n| i64::try_from(n).unwrap_or(i64::MAX).into());

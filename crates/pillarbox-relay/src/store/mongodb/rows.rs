@@ -1,9 +1,9 @@
-//! `claim: rows`: relays lock the events themselves, as services with such a collection do it.
+//! `claim: rows`: relays lock the events themselves, as services with such a collection do.
 //!
-//! A relay finds some events that are pending, failed and due again, or locked by one that was not heard of for a minute; it
-//! marks them as `processing` with `locked_by` and `locked_until`, and reads those that became its own. Two relays that want the same
-//! event never both get it. There are no lanes and no side table: a failed event waits in its place with `retry_at`,
-//! and those of its key go on. So **no order is kept beyond a batch**.
+//! A relay finds events that are pending, failed and due again, or locked by a relay that has not renewed its locks
+//! for a minute. It marks them as `processing` with `locked_by` and `locked_until`, and reads those that it got.
+//! Two relays never both get the same event. There are no lanes and no side table: a failed event waits in its
+//! place with `retry_at`, and the other events of its key continue. So **no order is kept beyond a batch**.
 
 mod claim;
 mod settle;
@@ -30,16 +30,16 @@ use crate::{
     event::{Lane, Seq},
     settlement::Settlement,
     store::{
-        Capabilities, Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store,
-        StoreError, Trouble,
+        Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError, Trouble,
+        Waker,
     },
 };
 
-/// How long an event stays locked without a sign of life.
+/// How long an event stays locked without a renewal.
 const LOCK: Duration = Duration::from_secs(60);
-/// A relay that lives says so again.
+/// How often a relay renews its locks.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
-/// Far below the size that a command may have.
+/// Far below the size limit of a command.
 const RENEW_AT_ONCE: usize = 10_000;
 /// A MongoDB outbox whose relays claim rows.
 pub struct RowsStore {
@@ -47,19 +47,19 @@ pub struct RowsStore {
     shared: Arc<Shared>,
 }
 
-/// What the readers and the heartbeat know of each other.
+/// State shared by the readers and the heartbeat.
 struct Shared {
     relay: Mutex<Option<RelayId>>,
     renewed_at: Mutex<Option<Instant>>,
-    /// What the readers returned and nobody settled yet. Only these locks are renewed: a claim whose update arrives after its
-    /// reader gave up is known to nobody, so it must expire.
+    /// Events that the readers returned and that are not settled yet. Only these locks are renewed: if the update
+    /// of a claim arrives after its reader gave up, no reader knows about it, so it must expire.
     claimed: Mutex<HashSet<Seq>>,
-    /// Something was committed: look again at once.
+    /// Something was committed: read again at once.
     woken: AtomicBool,
 }
 
 impl Shared {
-    /// As it stands in `locked_by`.
+    /// The value of `locked_by`.
     fn name(&self) -> String {
         let relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
         relay.unwrap_or_default().to_string()
@@ -104,7 +104,7 @@ impl RowsStore {
         }
     }
 
-    /// Locks of a relay that lives last, as long as it knows of them.
+    /// Renews the locks of the events that this relay knows about.
     async fn renew(&self, connection: &Connection) -> Result<(), StoreError> {
         let due = {
             let mut renewed_at = self
@@ -139,13 +139,6 @@ impl RowsStore {
 
 #[async_trait]
 impl Store for RowsStore {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            claims: true,
-            ..self.store.capabilities()
-        }
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         schema::check(&self.store.connection).await
     }
@@ -205,7 +198,7 @@ impl Store for RowsStore {
         Ok(settled)
     }
 
-    /// What waits is claimed like everything else.
+    /// Waiting events are claimed like all others.
     async fn due(
         &self,
         _held: &[HeldLane],
@@ -223,14 +216,16 @@ impl Store for RowsStore {
         self.store.report(relay, troubles).await
     }
 
-    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
-        self.store.set_asleep(asleep).await
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        self.store.troubles().await
     }
 
-    async fn wait(&self, at_most: Duration) {
-        if self.store.wakening.wait(at_most).await {
-            self.shared.woken.store(true, Ordering::Relaxed);
-        }
+    fn claims_rows(&self) -> bool {
+        true
+    }
+
+    fn waker(&self) -> Option<&dyn Waker> {
+        self.store.wakening.listens().then_some(self)
     }
 
     fn statements(&self) -> u64 {
@@ -238,11 +233,24 @@ impl Store for RowsStore {
     }
 }
 
+#[async_trait]
+impl Waker for RowsStore {
+    async fn wait(&self, at_most: Duration) {
+        if self.store.wakening.wait(at_most).await {
+            self.shared.woken.store(true, Ordering::Relaxed);
+        }
+    }
+
+    async fn set_asleep(&self, asleep: bool) -> Result<(), StoreError> {
+        self.store.set_asleep(asleep).await
+    }
+}
+
 fn locked(by: &str) -> Document {
     doc! { "status": "processing", "locked_by": by }
 }
 
-/// Whoever looks next may have them.
+/// Releases events, so that any relay can claim them.
 fn give_back() -> Document {
     doc! { "$set": { "status": "pending" }, "$unset": { "locked_by": "", "locked_until": "", "processing_started_at": "" } }
 }

@@ -8,9 +8,7 @@
 //! | `_relays` | the relay's id, as text | name, seen_at, expires_at, troubles (JSON) |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
 //! | `_recoveries` | the driver's | seq, action, at, by, why, new_id |
-//! | `_notices` | the fingerprint | n, state, count, last_died_at, told_at, about |
-//! | `_notice_sends` | {channel, fingerprint, n} | id, body, made_at, due_at, attempts, error |
-//! | `_schedules` | the name | last_run_at |
+//! | `_records` | {space, name, place} | version, claims, value, due_at, written_at, expires_at |
 //! | `_pressure` | the place | class, topics: [pattern], soft, hard, max_delay_ms, pending, oldest_at, drained, measured_at |
 //! | `_keys` | a number | n: written before events whose keys have this number, where that is asked for |
 //! | `_meta` | `schema_version` | value |
@@ -39,16 +37,16 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-pub(super) const VERSION: i32 = 5;
-/// `migrate` brings these up to date: they had fewer collections, and other indexes.
-const UPGRADABLE: RangeInclusive<i32> = 3..=4;
-/// Of the document that says it: the only one of its collection.
+pub(super) const VERSION: i32 = 6;
+/// The versions that `migrate` can upgrade: they had other collections and indexes.
+const UPGRADABLE: RangeInclusive<i32> = 3..=5;
+/// The id of the document with the version: the only one of its collection.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
-/// Only where it is asked for. `enqueue` knows it by its name.
+/// Created only on request. `enqueue` knows it by its name.
 pub(super) const UNIQUE_VERSIONS_INDEX: &str = "unique_versions";
 
-/// What could never be found, or never be settled, is refused where it is written.
+/// Refuses documents that could never be found or settled when they are written.
 fn validator() -> Document {
     let text = || doc! { "bsonType": "string" };
     doc! { "$jsonSchema": {
@@ -68,19 +66,19 @@ fn validator() -> Document {
     } }
 }
 
-/// Moderate: a document that came in past the validator, or was there before it, can still be settled.
+/// Moderate: a document that bypassed the validator, or is older than it, can still be settled.
 fn validation() -> Document {
     doc! { "validator": validator(), "validationLevel": "moderate" }
 }
 
-/// A lane as it begins.
+/// The initial state of a lane.
 fn lane() -> Document {
     doc! {
         "owner": Bson::Null, "epoch": 0_i64, "lease_until": DateTime::from_millis(0), "low_mark": 0_i64,
     }
 }
 
-/// Is the outbox there, of this version, on a replica set?
+/// Checks that the outbox exists, has this version, and is on a replica set.
 pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
@@ -97,13 +95,13 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Without its index discovery would read all that was ever delivered, so it insists on it.
+/// Discovery requires its index: without it, it would read every event ever delivered.
 async fn indexed(connection: &Connection) -> Result<(), StoreError> {
     let at = connection.collections().await?;
     let names = match connection.run(at.events.list_index_names()).await {
         Ok(names) => names,
         Err(error) if error.kind == StoreErrorKind::Away => return Err(error),
-        // There is no collection at all.
+        // The collection does not exist.
         Err(_) => Vec::new(),
     };
     if names.iter().any(|name| name == "pending") {
@@ -112,18 +110,19 @@ async fn indexed(connection: &Connection) -> Result<(), StoreError> {
     Err(StoreError::new(
         StoreErrorKind::NotMigrated,
         format!(
-            "the collection `{}` lacks the index `pending`: it was dropped, or made again. Run `pillarbox migrate`",
+            "the collection `{}` lacks the index `pending`: the index was dropped, or the collection was made again. Run `pillarbox migrate`",
             connection.tables.name()
         ),
     ))
 }
 
-/// Makes the outbox. Says what it did, a line each.
+/// Creates the outbox. Returns a line for each thing it did.
 pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
     let before = version(connection).await?;
-    // Of this version too: a collection that was dropped and made again by an insert lacks its indexes.
+    // Continue even if it has this version: a collection that was dropped and then created by an insert lacks its
+    // indexes.
     if let Some(version) = before.filter(|version| *version != VERSION && !UPGRADABLE.contains(version)) {
         return Err(other_version(table, version));
     }
@@ -137,6 +136,9 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         for index in retired(name) {
             drop_index(connection, collection, index).await?;
         }
+    }
+    for collection in &at.retired {
+        connection.run(collection.drop()).await?;
     }
     let lanes: Vec<Document> = (0..pillarbox::lane::LANES)
         .map(|n| doc! { "q": { "_id": i32::from(n) }, "u": { "$setOnInsert": lane() }, "upsert": true })
@@ -152,7 +154,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
             "the lanes were not all made: run `pillarbox migrate` again",
         ));
     }
-    // The last step: without it nothing counts as made.
+    // The last step: without it, nothing counts as created.
     let version = doc! { "$set": { "value": VERSION } };
     let make = at
         .meta
@@ -193,7 +195,7 @@ async fn make(
         Ok(_) => return Ok(()),
     }
     if namespace == at.events.namespace() {
-        // Somebody's collection becomes an outbox, or an earlier `migrate` was interrupted.
+        // A service's own collection becomes an outbox, or an earlier `migrate` was interrupted.
         let mut command = doc! { "collMod": &namespace.coll };
         command.extend(validation());
         connection.run(database.run_command(command)).await?;
@@ -235,7 +237,7 @@ async fn replica_set(connection: &Connection) -> Result<(), StoreError> {
     if hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
         return Err(misconfigured(
             "this is a router of a sharded cluster, and an outbox needs one replica set: use the address of the shard that \
-             holds the application's data, or keep both in an unsharded deployment",
+             has the application's data, or keep both in an unsharded deployment",
         ));
     }
     if hello.get_str("setName").is_err() {

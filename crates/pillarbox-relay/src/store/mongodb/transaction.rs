@@ -1,4 +1,4 @@
-//! Transactions that are tried again when the server says that this helps.
+//! Transactions that are retried when the server says that this helps.
 
 use std::time::Duration;
 
@@ -14,29 +14,29 @@ use tokio::time::Instant;
 
 use super::{
     connection::{Collections, Connection, durable},
-    error::{Trouble, silent},
+    error::{TxError, silent},
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Between two attempts: twice as long each time, up to the longest.
+/// The pause between two attempts: twice as long each time, up to the longest.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 const AGAIN_AFTER_MAX: Duration = Duration::from_millis(250);
 /// Updates in one command.
 const UPDATES_MAX: usize = 500;
 
-/// An open transaction. Every command in it takes `session`; what is not counted by a method is counted by hand.
+/// An open transaction. Every command in it takes `session`. Commands that no method counts are counted by hand.
 pub(super) struct Tx<'a> {
     pub(super) at: &'a Collections,
     pub(super) session: ClientSession,
     connection: &'a Connection,
 }
 
-/// What is done in one transaction. It is run again from its start when the server says that this may help.
+/// The work of one transaction. It is run again from its start if the server says that this may help.
 #[async_trait]
 pub(super) trait Work: Sync {
     type Done: Send;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, Trouble>;
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Done, TxError>;
 }
 
 impl Tx<'_> {
@@ -44,8 +44,8 @@ impl Tx<'_> {
         self.connection.counted(commands);
     }
 
-    /// Everything a cursor in this transaction has.
-    pub(super) async fn all<T>(&mut self, mut cursor: SessionCursor<T>) -> Result<Vec<T>, Trouble>
+    /// All results of a cursor in this transaction.
+    pub(super) async fn all<T>(&mut self, mut cursor: SessionCursor<T>) -> Result<Vec<T>, TxError>
     where
         T: DeserializeOwned + Unpin + Send + Sync,
     {
@@ -57,7 +57,7 @@ impl Tx<'_> {
         collection: &Collection<Document>,
         filter: Document,
         projection: Document,
-    ) -> Result<Vec<Document>, Trouble> {
+    ) -> Result<Vec<Document>, TxError> {
         self.counted(1);
         let find = collection.find(filter).projection(projection);
         let cursor = find.session(&mut self.session).await?;
@@ -68,18 +68,19 @@ impl Tx<'_> {
         &mut self,
         collection: &Collection<Document>,
         pipeline: Vec<Document>,
-    ) -> Result<Vec<Document>, Trouble> {
+    ) -> Result<Vec<Document>, TxError> {
         self.counted(1);
         let cursor = collection.aggregate(pipeline).session(&mut self.session).await?;
         self.all(cursor).await
     }
 
-    /// Many updates of one collection, each `{ q, u, upsert }`, 500 in a command. Returns how many documents they met.
+    /// Many updates of one collection, each `{ q, u, upsert }`, 500 in a command. Returns the number of documents
+    /// that matched.
     pub(super) async fn update_all(
         &mut self,
         collection: &Collection<Document>,
         updates: Vec<Document>,
-    ) -> Result<i64, Trouble> {
+    ) -> Result<i64, TxError> {
         let namespace = collection.namespace();
         let database = self.at.client.database(&namespace.db);
         let mut met = 0;
@@ -104,8 +105,7 @@ impl Tx<'_> {
 }
 
 impl Connection {
-    /// Runs `work` in a transaction, again and again while the server says that this helps and the time for an answer
-    /// is not over.
+    /// Runs `work` in a transaction. Retries while the server says that this helps and the timeout has not passed.
     pub(super) async fn transaction<W: Work>(&self, work: &W) -> Result<W::Done, StoreError> {
         let end = Instant::now() + self.answer_timeout();
         let mut pause = AGAIN_AFTER;
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    async fn attempt<W: Work>(&self, work: &W, end: Instant) -> Result<W::Done, Trouble> {
+    async fn attempt<W: Work>(&self, work: &W, end: Instant) -> Result<W::Done, TxError> {
         let at = self.collections().await?;
         let mut session = at.client.start_session().await?;
         session
@@ -139,14 +139,15 @@ impl Connection {
         let done = match work.run(&mut tx).await {
             Ok(done) => done,
             Err(trouble) => {
-                // Its locks would stay until somebody finds the session dropped. What is wrong is told already.
+                // Otherwise its locks would stay until the server finds that the session was dropped. An error here
+                // adds nothing to the first one.
                 let _ = tx.session.abort_transaction().await;
                 return Err(trouble);
             }
         };
         loop {
             self.counted(1);
-            match tx.session.commit_transaction().await.map_err(Trouble::from) {
+            match tx.session.commit_transaction().await.map_err(TxError::from) {
                 Ok(()) => return Ok(done),
                 Err(trouble) if trouble.is_unknown_commit() && Instant::now() + AGAIN_AFTER_MAX < end => {
                     tokio::time::sleep(AGAIN_AFTER).await;

@@ -5,16 +5,16 @@ use mongodb::bson::{Document, doc};
 
 use super::{MongoStore, document, field, schema};
 use crate::{
-    check::versions::{Aggregate, AggregateVersions, LetThrough},
+    check::versions::{Aggregate, AggregateVersions, LetThrough, VersionIndex},
     event::Seq,
     store::StoreError,
 };
 
 #[async_trait]
 impl AggregateVersions for MongoStore {
-    /// The index on (entity_id, entity_version) serves it, from the highest version of each aggregate downwards: it steps
-    /// over what is pending and what is dead. One command for all of them: it begins at the only document of a small
-    /// collection, puts the question beside it and looks each aggregate up.
+    /// The index on (entity_id, entity_version) serves it, from the highest version of each aggregate downwards: it
+    /// skips pending and dead events. One command serves all aggregates: it starts at the only document of a small
+    /// collection, adds the list of aggregates and looks up each of them.
     async fn latest(&self, aggregates: &[Aggregate]) -> Result<Vec<Option<LetThrough>>, StoreError> {
         let mut latest = vec![None; aggregates.len()];
         if aggregates.is_empty() {
@@ -77,39 +77,26 @@ impl AggregateVersions for MongoStore {
         Ok(names.iter().any(|name| name == schema::VERSIONS_INDEX))
     }
 
-    /// Every outbox has it, unless somebody dropped it.
-    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
-        if self.has_index().await? {
-            return Ok(Vec::new());
-        }
+    /// Every outbox has the plain index, unless a person dropped it.
+    async fn make_index(&self, index: VersionIndex) -> Result<Vec<String>, StoreError> {
         let at = self.connection.collections().await?;
-        self.connection
-            .run(at.events.create_index(schema::versions().model()))
-            .await?;
-        Ok(vec![format!(
-            "made index {} on {}",
-            schema::VERSIONS_INDEX,
-            at.events.name()
-        )])
-    }
-
-    fn index_sql(&self) -> String {
-        schema::index_script(&self.connection.tables, &schema::versions())
-    }
-
-    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
-        let at = self.connection.collections().await?;
+        let (name, model) = match index {
+            VersionIndex::Plain => (schema::VERSIONS_INDEX, schema::versions()),
+            VersionIndex::Unique => (schema::UNIQUE_VERSIONS_INDEX, schema::unique_versions()),
+        };
         let names = self.connection.run(at.events.list_index_names()).await?;
-        if names.iter().any(|name| name == schema::UNIQUE_VERSIONS_INDEX) {
+        if names.iter().any(|there| there == name) {
             return Ok(Vec::new());
         }
-        let make = at.events.create_index(schema::unique_versions().model());
-        self.connection.run(make).await?;
-        let (index, events) = (schema::UNIQUE_VERSIONS_INDEX, at.events.name());
-        Ok(vec![format!("made index {index} on {events}")])
+        self.connection.run(at.events.create_index(model.model())).await?;
+        Ok(vec![format!("made index {name} on {}", at.events.name())])
     }
 
-    fn unique_index_sql(&self) -> String {
-        schema::index_script(&self.connection.tables, &schema::unique_versions())
+    fn index_sql(&self, index: VersionIndex) -> String {
+        let index = match index {
+            VersionIndex::Plain => schema::versions(),
+            VersionIndex::Unique => schema::unique_versions(),
+        };
+        schema::index_script(&self.connection.tables, &index)
     }
 }

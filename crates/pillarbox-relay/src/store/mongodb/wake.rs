@@ -1,5 +1,5 @@
-//! Waking a sleeping relay: a change stream of what is inserted. It is open only while the relay says that it sleeps, as a
-//! busy one would be sent every event twice. A hint only: the poll beneath finds everything.
+//! Wakes a sleeping relay, by a change stream of inserts. The stream is open only while the relay is asleep,
+//! because a busy relay would receive every event twice. It is only a hint: polling finds every event.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -37,8 +37,8 @@ impl Wakening {
         self.wanted
     }
 
-    /// Opens the stream, or closes it. When this returns, what is committed from then on wakes the relay; where the
-    /// stream can't be opened it is tried again beside, and the poll finds what comes meanwhile.
+    /// Opens or closes the stream. After this returns, every commit wakes the relay. If the stream can't be opened,
+    /// it is retried in the background, and polling finds events meanwhile.
     pub(super) async fn set_asleep(&self, connection: &Arc<Connection>, asleep: bool) {
         if !asleep {
             return self.replace(None);
@@ -77,7 +77,7 @@ impl Drop for Wakening {
 
 type Inserts = ChangeStream<Document>;
 
-/// None: not just now, or not with this user's rights.
+/// None: not now, or not with this user's rights.
 async fn open(connection: &Connection) -> Option<Inserts> {
     let at = connection.collections().await.ok()?;
     let inserts = [
@@ -89,7 +89,7 @@ async fn open(connection: &Connection) -> Option<Inserts> {
     match stream {
         Ok(stream) => Some(stream.with_type()),
         Err(error) => {
-            tracing::debug!(error = %error.chain(), "not listening for commits: the poll finds them");
+            tracing::debug!(error = %error.chain(), "not listening for commits: polling finds them");
             None
         }
     }

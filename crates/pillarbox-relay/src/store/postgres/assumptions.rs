@@ -1,9 +1,10 @@
-//! What discovery assumes of the database, and what happens when it does not hold.
+//! What discovery assumes about the database, and what happens if an assumption fails.
 //!
-//! A low mark says that nothing up to it is pending and nothing will be. That rests on seqs that only grow and are taken one at a
-//! time, after the xid of their transaction, in the table and the sequence that the mark was found in. `truncate`, `setval`, a
-//! sequence with a cache and a copy without its sequence break it, and then events would be lost silently. So it is checked, and
-//! where it does not hold the low marks go down and every relay starts over: that costs a scan, and finds what is pending.
+//! A low mark says that no event up to it is pending or will be. This relies on seqs that only grow and are taken
+//! one at a time, after the xid of their transaction, in the table and the sequence for which the mark was
+//! computed. `truncate`, `setval`, a sequence with a cache and a copy without its sequence break this. Events would
+//! then be lost silently. So the assumptions are checked. If one fails, the low marks are lowered and every relay
+//! starts over. That costs a scan, and finds everything that is pending.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -23,7 +24,7 @@ use crate::{
     store::{HeldLane, StoreError, StoreErrorKind},
 };
 
-/// How often a running relay looks again. A look is one small statement.
+/// How often a running relay checks again. A check is one small statement.
 const AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Assumptions {
@@ -34,11 +35,11 @@ pub(super) struct Assumptions {
     looked_at: Mutex<Option<Instant>>,
 }
 
-/// What the database says of itself.
+/// The current state of the database.
 struct Found {
     version: i32,
     moved: bool,
-    /// Of the table and of the sequence: those that the low marks belong to.
+    /// The files of the table and of the sequence that the low marks belong to.
     files_marked: (Option<i64>, Option<i64>),
     files: (Option<i64>, Option<i64>),
     last_taken: Seq,
@@ -58,7 +59,7 @@ impl Assumptions {
         }
     }
 
-    /// In a transaction that has found the outbox, and its version right.
+    /// In a transaction that has found the outbox in the right version.
     pub(super) async fn check(
         &self,
         connection: &Connection,
@@ -70,14 +71,14 @@ impl Assumptions {
         if found.broken(connection.tables()).is_none() {
             return Ok(());
         }
-        // Another relay may be doing it: whoever comes second finds that all is well.
+        // Another relay may do the same. The second one finds that nothing is left to do.
         connection.rows_in(tx, &self.lock, arguments!()?).await?;
         let found = self.look(connection, tx).await?;
         let Some(why) = found.broken(connection.tables()) else {
             return Ok(());
         };
         const READING: &str =
-            "what was settled is not known any more: reading the outbox again from its first event";
+            "it is unknown which events are settled: reading the outbox again from its first event";
         match found.files_marked.0 {
             Some(_) => tracing::warn!(why, "{READING}"),
             None => tracing::info!(why, "{READING}"),
@@ -85,7 +86,7 @@ impl Assumptions {
         connection.script_in(tx, self.reset.clone()).await
     }
 
-    /// The same for a relay at work, if it was not looked at for a while.
+    /// The same check for a running relay, unless the last check is recent.
     pub(super) async fn check_again(&self, connection: &Connection) -> Result<(), StoreError> {
         let due = |at: &Option<Instant>| at.is_none_or(|at| at.elapsed() >= AGAIN);
         if !due(&self.looked_at.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -100,12 +101,12 @@ impl Assumptions {
         found.usable(connection.tables())
     }
 
-    /// An event was committed at or below the low mark of its lane, or where a reader had found everything decided. Returns the
-    /// error that ends the reader.
+    /// Called when an event was committed at or below the low mark of its lane, or below a seq that a reader had
+    /// found decided. Returns the error that ends the reader.
     pub(super) async fn lower(&self, connection: &Connection, held: &[HeldLane], seq: Seq) -> StoreError {
         tracing::warn!(
             seq,
-            "an event was committed where everything was taken for settled: a session keeps cached seqs, or the sequence went back. \
+            "an event was committed at a seq that counted as settled: a session keeps cached seqs, or the sequence went back. \
              Reading again from there"
         );
         let (lanes, epochs) = lanes_and_epochs(held);
@@ -154,12 +155,12 @@ impl Found {
         })
     }
 
-    /// Why the low marks mean nothing. A table that was rewritten (`vacuum full`) can't be told from one that was truncated: reading
-    /// it again does no harm.
+    /// Why the low marks are invalid, if they are. A table that was rewritten (`vacuum full`) can't be
+    /// distinguished from one that was truncated. Reading it again does no harm.
     fn broken(&self, tables: &Tables) -> Option<String> {
         let (table, sequence) = (tables.name(), tables.name_beside("seq"));
         if self.files_marked.0.is_none() {
-            return Some(format!("{table} was brought up to date from an earlier version"));
+            return Some(format!("{table} was upgraded from an earlier version"));
         }
         if self.files.0 != self.files_marked.0 {
             return Some(format!(
@@ -179,7 +180,7 @@ impl Found {
         })
     }
 
-    /// What only a person can mend.
+    /// Problems that only a person can fix.
     fn usable(&self, tables: &Tables) -> Result<(), StoreError> {
         let sequence = tables.name_beside("seq");
         let problem = if self.cache != 1 {

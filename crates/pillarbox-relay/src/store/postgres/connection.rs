@@ -1,4 +1,4 @@
-//! Connections to the database, and the one way statements go to it.
+//! Connections to the database. All statements are sent through here.
 
 use std::{
     str::FromStr,
@@ -21,9 +21,10 @@ use crate::{
     store::{StoreError, StoreErrorKind},
 };
 
-/// The statements are written for their indexes; a planner misled by statistics that are minutes old must not choose to
-/// read or sort the whole table instead. One plan serves all arguments, so it is made once. Nothing here is worth
-/// compiling, or a parallel worker: starting one for each page halved the rate of draining 300,000 events.
+/// The statements are written for their indexes. With statistics that are minutes old, the planner must not choose
+/// to read or sort the whole table instead. One plan serves all arguments, so it is made once. Statements are too
+/// small for JIT and for parallel workers: starting a worker for each page halved the rate of draining 300,000
+/// events.
 pub const PLANS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
                      set enable_mergejoin = off; set jit = off; set max_parallel_workers_per_gather = 0; \
                      set plan_cache_mode = force_generic_plan";
@@ -31,16 +32,16 @@ const BEGIN_WITH_PLANS: &str = "begin; set local enable_seqscan = off; set local
                                 set local enable_hashjoin = off; set local enable_mergejoin = off; \
                                 set local jit = off; set local max_parallel_workers_per_gather = 0";
 
-pub(super) struct Connection {
+pub(in crate::store) struct Connection {
     pool: PgPool,
     outbox: Outbox,
-    /// Nothing may be kept in a session, and two messages may meet two servers unless a transaction holds them together.
+    /// No session state may be used. Two messages may reach two servers unless a transaction holds them together.
     pooler: bool,
     answer_timeout: Duration,
     statements: AtomicU64,
 }
 
-/// A statement with the tables' names in it.
+/// A statement that contains the tables' names.
 pub(super) type Sql = Arc<str>;
 
 pub(super) fn statement(tables: &Tables, sql: &str) -> Sql {
@@ -53,7 +54,7 @@ impl Connection {
         let mut pool = PgPoolOptions::new()
             .max_connections(options.connections_max.max(1))
             .acquire_timeout(options.connect_timeout)
-            // A broken connection shows as an error that is tried again; a ping before each statement would double the
+            // A broken connection causes an error, which is retried. A ping before each statement would double the
             // round trips.
             .test_before_acquire(false)
             .idle_timeout(Duration::from_secs(600));
@@ -89,7 +90,7 @@ impl Connection {
         explain(error, self.tables().name())
     }
 
-    /// Runs one statement, by itself.
+    /// Runs one statement on its own.
     pub(super) async fn rows(&self, sql: &Sql, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
         if self.pooler {
             let mut tx = self.begin().await?;
@@ -98,7 +99,7 @@ impl Connection {
             return Ok(rows);
         }
         self.count();
-        // Not from the pool itself: it would hand on every row once more.
+        // Not through the pool itself, which would pass on every row once more.
         self.within(async {
             let mut connection = self.pool.acquire().await?;
             sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
@@ -114,7 +115,8 @@ impl Connection {
         rows.pop().ok_or_else(|| self.explain(sqlx::Error::RowNotFound))
     }
 
-    /// Begin and commit are not counted as statements: they do no work of their own, and a pooler needs them around each.
+    /// Begin and commit are not counted as statements: they do no work of their own, and a pooler needs them around
+    /// each statement.
     pub(super) async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
         if self.pooler {
             return self.within(self.pool.begin_with(BEGIN_WITH_PLANS)).await;
@@ -147,7 +149,7 @@ impl Connection {
             .map_err(|e| self.explain(e))
     }
 
-    /// Runs one statement that may stand in no transaction and take its time.
+    /// Runs one statement that can't run in a transaction and may take long.
     pub(super) async fn outside(&self, sql: String) -> Result<(), StoreError> {
         self.count();
         let mut connection = self.pool.acquire().await.map_err(|e| self.explain(e))?;
@@ -162,14 +164,14 @@ impl Connection {
         self.within(tx.commit()).await
     }
 
-    /// The answer, in time. What is given up leaves its connection, which the pool then closes.
+    /// The answer, within the timeout. After a timeout the connection is dropped, and the pool closes it.
     async fn within<T>(&self, answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
         match tokio::time::timeout(self.answer_timeout, answer).await {
             Ok(answer) => answer.map_err(|e| self.explain(e)),
             Err(_) => Err(StoreError::new(
                 StoreErrorKind::Away,
                 format!(
-                    "the database gave no answer within {} s",
+                    "the database did not answer within {} s",
                     self.answer_timeout.as_secs()
                 ),
             )),
@@ -195,12 +197,12 @@ pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError>
     })
 }
 
-/// Puts arguments together; encoding these types can't fail, and when it does the statement says so.
+/// Collects arguments. Encoding these types can't fail; if it does, it is reported as an error of the statement.
 macro_rules! arguments {
     ($($value:expr),* $(,)?) => {
         $crate::store::postgres::connection::arguments!(in sqlx::postgres::PgArguments::default(); $($value),*)
     };
-    // Behind others.
+    // Appends to existing arguments.
     (in $before:expr; $($value:expr),* $(,)?) => {{
         #[allow(unused_imports)]
         use sqlx::Arguments as _;

@@ -1,13 +1,14 @@
-//! Finding what was committed: the snapshot cursor.
+//! Finds committed events with a snapshot cursor.
 //!
-//! A reader remembers the last snapshot it has read whole. What was committed since is what that snapshot did not see:
-//! rows of transactions from its xmax on, and of those then in progress. Both are found by the index on txid, whatever
-//! was settled since, and a transaction that commits late is found when it does. Where there is more than a page, the
-//! pages go on by seq under the new snapshot, and the reader follows from there when they are through.
+//! A reader remembers the last snapshot that it has read completely. Events committed since then are those that
+//! this snapshot did not see: rows of transactions from its xmax on, and of those that were in progress then. The
+//! index on txid finds both, whatever was settled since. A transaction that commits late is found when it commits.
+//! If there is more than a page, the pages continue by seq under the new snapshot. After the last page, the reader
+//! follows from that snapshot.
 //!
-//! A cursor lives in memory only. A new reader starts at the low mark of its lanes and pages by seq and status.
+//! A cursor exists only in memory. A new reader starts at the low marks of its lanes and pages by seq and status.
 //!
-//! An event that is committed where everything was taken for decided shows that an assumption does not hold: the reader lowers the
+//! An event that is committed below a decided seq shows that an assumption has failed. The reader then lowers the
 //! marks and ends. See [`assumptions`](super::assumptions).
 
 mod found;
@@ -31,9 +32,10 @@ use crate::{
     store::{HeldLane, Page, PageLimit, Reader, StoreError, StoreErrorKind, limits},
 };
 
-/// Rows found by txid at once, at least; beyond that they are read by seq.
+/// Up to this many rows (or more for large pages) are found by txid at once. If there are more, they are read by
+/// seq.
 const SCAN_ROWS_MIN: usize = 2_000;
-/// Seqs that one page steps over at most: a statement that reads a long table of settled events must end in time.
+/// The most seqs that one page covers: a statement that reads a long range of settled events must end in time.
 const PAGE_SPAN: Seq = 500_000;
 
 pub(super) struct Statements {
@@ -66,20 +68,20 @@ pub(super) struct SnapshotReader {
     assumptions: Arc<Assumptions>,
     seen: Arc<Seen>,
     held: Vec<HeldLane>,
-    /// A bit for each lane: to look one up costs a row the same for one lane and for all. (An array of 256 is searched
-    /// from its start for every row, which took a twentieth of the server's time in a drain.)
+    /// A bit for each lane: the lookup costs the same for one lane and for all. (An array of 256 is searched from
+    /// its start for every row, which took a twentieth of the server's time in a drain.)
     lanes: Option<[u8; 32]>,
     /// By lane.
     low_marks: [Seq; 256],
     state: State,
     decided: Seq,
     marks: Marks,
-    /// The server's start. xids that were not written down may be given out again after a crash, so a cursor is of no
-    /// use on a server that has started since.
+    /// When the server started. After a crash, the server may assign xids again that were not yet on disk. So a
+    /// cursor is invalid after a restart of the server.
     server_start: Option<i64>,
-    /// The last seq that anybody has taken, as far as was seen.
+    /// The highest seq known to be taken.
     last_taken: Seq,
-    /// The next event is a large one: the page that begins with it is read by size.
+    /// The next event is large: the page that starts with it is read by size.
     large_next: bool,
 }
 
@@ -92,10 +94,10 @@ enum State {
 /// The pages of one snapshot, by seq.
 struct Paging {
     snapshot: Snapshot,
-    /// What this one saw was returned before; `None`: nothing was.
+    /// Events that this snapshot saw were returned before; `None`: there is no such snapshot.
     since: Option<Snapshot>,
     after: Seq,
-    /// Every seq up to here was decided when the snapshot was taken.
+    /// Every seq up to this one was decided when the snapshot was taken.
     decided: Option<Seq>,
 }
 
@@ -132,7 +134,7 @@ impl SnapshotReader {
         self.take_mark().await?;
         let up_to = self.page_end(self.decided);
         let found = self.read_page(None, None, self.decided, up_to, limit).await?;
-        // After the page: what its snapshot saw is looked at.
+        // After the page, because this checks what the page's snapshot saw.
         self.look_below().await?;
         let Some(snapshot) = found.snapshot.clone() else {
             return Err(unusable("a page came without its snapshot"));
@@ -158,7 +160,7 @@ impl SnapshotReader {
         self.turn_page(paging, found, up_to, limit).await
     }
 
-    /// Up to where a page after this seq reads. Beyond the last seq that is known there is little.
+    /// The last seq of a page that starts after this one. There is little beyond the highest known seq.
     fn page_end(&self, after: Seq) -> Seq {
         match after.saturating_add(PAGE_SPAN) {
             end if end < self.last_taken => end,
@@ -166,7 +168,7 @@ impl SnapshotReader {
         }
     }
 
-    /// What was committed since the last snapshot lies above everything that was decided in it.
+    /// Events committed since the last snapshot must lie above every seq that was decided in it.
     async fn none_below(&self, found: Option<Seq>) -> Result<(), StoreError> {
         match found {
             Some(seq) => Err(self.assumptions.lower(&self.connection, &self.held, seq).await),
@@ -174,7 +176,7 @@ impl SnapshotReader {
         }
     }
 
-    /// The same for what was committed while nobody read.
+    /// The same for events that were committed while no relay read the lanes.
     async fn look_below(&self) -> Result<(), StoreError> {
         let highest = self.low_marks.iter().copied().max().unwrap_or(0);
         if highest == 0 {
@@ -239,7 +241,7 @@ impl SnapshotReader {
         Ok(self.answer(found.page, true))
     }
 
-    /// Takes a page of a paging snapshot and says what comes next.
+    /// Handles a page of a paging snapshot and decides what comes next.
     async fn turn_page(
         &mut self,
         mut paging: Paging,
@@ -247,13 +249,13 @@ impl SnapshotReader {
         up_to: Seq,
         limit: PageLimit,
     ) -> Result<Page, StoreError> {
-        // A page can be short because the next event would not have fitted: only one with room left is the last.
+        // A page may be short because the next event did not fit. Only a page with room left is the last.
         let next = limits::row_bytes_max(limit.payload_bytes_max);
         let room = !found.cut && found.bytes.saturating_add(next) <= limit.bytes;
         if found.rows == 0 || (found.rows < limit.events && room) {
             let Some(next) = self.behind(up_to).await? else {
                 self.through(paging.snapshot, paging.decided);
-                // The snapshot is as old as its first page: what was committed since can be read at once.
+                // The snapshot is as old as its first page, so events committed since then can be read at once.
                 return Ok(self.answer(found.page, true));
             };
             paging.after = next - 1;
@@ -265,7 +267,7 @@ impl SnapshotReader {
         Ok(self.answer(found.page, true))
     }
 
-    /// The first seq behind the end of a page that did not read to the end of the table.
+    /// The first seq after the end of a page that did not read to the end of the table.
     async fn behind(&self, up_to: Seq) -> Result<Option<Seq>, StoreError> {
         if up_to == Seq::MAX {
             return Ok(None);
@@ -277,7 +279,7 @@ impl SnapshotReader {
         row.try_get(0).map_err(|e| self.connection.explain(e))
     }
 
-    /// Every event visible in the snapshot has been returned.
+    /// Called when every event visible in the snapshot has been returned.
     fn through(&mut self, snapshot: Snapshot, decided: Option<Seq>) {
         self.decided = self.decided.max(decided.unwrap_or(0));
         self.marks.drop_up_to(&snapshot);
@@ -285,7 +287,7 @@ impl SnapshotReader {
         self.state = State::Following { since: snapshot };
     }
 
-    /// Every event visible in the snapshot has been returned as far as `after`.
+    /// Called when every event visible in the snapshot up to `after` has been returned.
     fn delivered(&mut self, paging: &Paging) {
         let decided = paging.decided.map_or(0, |seq| seq.min(paging.after));
         self.decided = self.decided.max(decided);
@@ -307,8 +309,8 @@ impl SnapshotReader {
         }
     }
 
-    /// Below what no event lies that `snapshot` sees and `since` did not. Not simply what is decided: one old transaction
-    /// would make every burst read all that came after it.
+    /// A seq below which no event lies that `snapshot` sees and `since` did not. The decided seq would be correct
+    /// too, but after one old transaction every burst would read again everything that came after it.
     async fn lowest_new(&self, since: &Snapshot, snapshot: &Snapshot) -> Result<Seq, StoreError> {
         let started_later = self.marks.below(since.xmax).unwrap_or(self.decided);
         let arguments = arguments!(
@@ -338,7 +340,7 @@ impl SnapshotReader {
         up_to: Seq,
         limit: PageLimit,
     ) -> Result<Found, StoreError> {
-        // As many events of this size as the page has events fit into it.
+        // A full page of events of this size fits into the limit on bytes.
         let small = limit.payload_bytes_max.min(limit.bytes / limit.events);
         let lanes = self.lanes;
         let lanes = lanes.as_ref().map(<[u8; 32]>::as_slice);
@@ -390,7 +392,8 @@ impl Reader for SnapshotReader {
             events: limit.events.max(1),
             ..limit
         };
-        // After an error the cursor is where it was, and reading again would be right too; but the contract asks for less.
+        // After an error the cursor has not moved, and reading again would be correct. The contract does not
+        // require it.
         match std::mem::replace(&mut self.state, State::Opening) {
             State::Opening => self.open(limit).await,
             State::Paging(paging) => self.page(paging, limit).await,
@@ -399,7 +402,7 @@ impl Reader for SnapshotReader {
     }
 }
 
-/// As PostgreSQL's `get_bit` counts them.
+/// In the bit order of PostgreSQL's `get_bit`.
 fn lane_bits(lanes: &[HeldLane]) -> [u8; 32] {
     let mut bits = [0; 32];
     for held in lanes {

@@ -1,4 +1,4 @@
-//! PostgreSQL among the databases.
+//! The driver of PostgreSQL.
 
 use crate::driver::{About, StoreDriver, address};
 
@@ -8,6 +8,7 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
         name: "PostgreSQL",
         schemes: &["postgres", "postgresql"],
         example: "postgres://user@host/database",
+        summary: "PostgreSQL 15 or newer",
         feature: Some("postgres"),
         check: address::check_one,
         redact: address::redact_one,

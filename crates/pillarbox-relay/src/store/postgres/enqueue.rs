@@ -1,8 +1,9 @@
-//! The function with which applications in any language write events: `pillarbox.enqueue(topic, key, event_type, payload, …)`.
+//! The function with which applications in any language write events: `pillarbox.enqueue(topic, key, event_type,
+//! payload, …)`.
 //!
-//! For the outbox `outbox_events` it stands in the schema `pillarbox`, and names no schema of the tables: as with the
-//! library, the caller's search_path finds them. For any other it stands beside the table, as `shop.outbox_enqueue` beside
-//! `shop.outbox`; so several outboxes in one database never share one.
+//! For the outbox `outbox_events` it is in the schema `pillarbox` and does not name the schema of the tables: as
+//! with the library, the caller's search_path finds them. For any other outbox it is in the schema of the table, as
+//! `shop.outbox_enqueue` for `shop.outbox`. So several outboxes in one database never share a function.
 
 use pillarbox::{enqueue::postgres_channel, table::Tables};
 
@@ -22,8 +23,8 @@ fn is_default(tables: &Tables) -> bool {
     tables.name() == Tables::default().name()
 }
 
-/// The statements that make the functions, or replace them. Where the schema is not the tables' own, the role may lack the right to
-/// it: then they do nothing.
+/// The statements that create or replace the functions. If the function is in another schema than the tables, the
+/// role may lack the right to create it. Then the statements do nothing.
 pub(super) fn sql(tables: &Tables) -> String {
     let functions = [
         include_str!("sql/enqueue/refusal.sql"),
@@ -43,8 +44,8 @@ pub(super) fn sql(tables: &Tables) -> String {
     tables.render(&script)
 }
 
-/// The statement that tells whether the function is there and what stands against making it; `None` where it stands beside the
-/// tables and needs no more rights than they do.
+/// The statement that checks whether the function exists and what prevents its creation. `None` if the function is
+/// in the schema of the tables and needs no more rights than they do.
 pub(super) fn state_sql(tables: &Tables) -> Option<String> {
     is_default(tables).then(|| with_obstacle(include_str!("sql/enqueue/state.sql")))
 }

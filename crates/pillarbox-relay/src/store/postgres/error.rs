@@ -1,10 +1,10 @@
-//! What an error of PostgreSQL means for the relay, and what an operator should do about it.
+//! Translates errors of PostgreSQL: what each means for the relay, and what an operator should do about it.
 
 use sqlx::{Error, error::DatabaseError};
 
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Puts an error into words. `table` is the outbox's, for the message.
+/// Explains an error. `table` is the outbox's table, for the message.
 pub(super) fn explain(error: Error, table: &str) -> StoreError {
     let (kind, context) = match &error {
         Error::Database(refusal) => judge(refusal.as_ref(), table),
@@ -42,7 +42,7 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
         "42703" | "42883" | "42704" => (
             StoreErrorKind::NotMigrated,
             format!(
-                "the tables of {table} are of another version: run `pillarbox migrate`, or the `pillarbox` that made them"
+                "the tables of {table} have another version: run `pillarbox migrate`, or use the `pillarbox` that made them"
             ),
         ),
         "28000" | "28P01" => (
@@ -68,11 +68,11 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 StoreErrorKind::Refused,
                 format!(
                     "two events of {table} would have one version of an aggregate, which `outbox.database.unique_versions` forbids: \
-                 replay a dead letter under its own id, or mend the versions"
+                 replay a dead letter under its own id, or correct the versions"
                 ),
             )
         }
-        // Says itself what to do: see sql/schema/create.sql.
+        // The message says what to do: see sql/schema/create.sql.
         "PB403" => (StoreErrorKind::Misconfigured, refusal.message().to_owned()),
         "25006" => (
             StoreErrorKind::Away,
@@ -80,7 +80,7 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
         ),
         "40001" | "40P01" | "55P03" | "57014" => (
             StoreErrorKind::Away,
-            "the database gave up on a statement: it can be tried again".to_owned(),
+            "the database aborted a statement: it can be retried".to_owned(),
         ),
         code if code.starts_with("57P")
             || code.starts_with("08")
@@ -106,7 +106,7 @@ fn not_migrated(table: &str) -> (StoreErrorKind, String) {
     )
 }
 
-/// The tables are not there.
+/// The error for missing tables.
 pub(super) fn missing(table: &str) -> StoreError {
     let (kind, context) = not_migrated(table);
     StoreError::new(kind, context)

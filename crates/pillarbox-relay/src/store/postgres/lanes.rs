@@ -1,4 +1,4 @@
-//! Lanes: who publishes what, by the database's clock.
+//! Lanes: which relay publishes what, by the database's clock.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -64,7 +64,7 @@ impl Statements {
         let row = connection.row(&self.heartbeat, arguments).await?;
         let started: i64 = row.try_get(3).map_err(|e| connection.explain(e))?;
         if server.is_some_and(|before| before != started) {
-            // Nothing was renewed. The lanes are taken again, with the low marks that this server knows.
+            // Nothing was renewed. The lanes are taken again, with the low marks that this server has.
             self.release(connection, seen, relay, held).await?;
         }
         *self.server_start.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);

@@ -1,5 +1,5 @@
-//! Waking a sleeping relay. NOTIFY at every commit would serialise commits, so producers send it only while a relay says
-//! that it sleeps; and it is a hint only, as the poll beneath finds everything anyway.
+//! Wakes a sleeping relay. A NOTIFY at every commit would serialise commits, so producers send it only while a
+//! relay is marked as asleep. It is only a hint: polling finds every event anyway.
 
 use std::{
     sync::{Arc, Mutex},
@@ -13,15 +13,15 @@ use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 use super::connection::{Connection, Sql, arguments, connect_options, statement};
 use crate::{connect::DatabaseOptions, store::StoreError};
 
-/// What a relay says about its sleep holds for so long: a crashed one must not make producers notify for ever.
+/// How long the mark is valid. A crashed relay must not make producers notify for ever.
 const ASLEEP_SECONDS: i64 = 30;
-/// It says it again so often.
+/// How often the mark is renewed.
 const ASLEEP_AGAIN: Duration = Duration::from_secs(10);
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Wakening {
-    /// None: notifying is turned off.
+    /// None: NOTIFY is turned off.
     address: Option<(PgConnectOptions, Duration)>,
     channel: String,
     asleep_sql: Sql,
@@ -68,8 +68,8 @@ impl Wakening {
         self.listen();
         let again = lock(&self.asleep_since).is_some_and(|at| at.elapsed() > ASLEEP_AGAIN);
         if again && self.set_asleep(connection, true).await.is_err() {
-            // The next read will say what is wrong.
-            tracing::debug!("could not say that this relay still sleeps");
+            // The next read will report the problem.
+            tracing::debug!("could not mark this relay as asleep");
         }
         let _ = tokio::time::timeout(at_most, self.woken.notified()).await;
     }
@@ -100,7 +100,7 @@ impl Drop for Wakening {
     }
 }
 
-/// Listens for ever; while the database is away, the waits simply last as long as they were asked to.
+/// Listens for ever. While the database is away, each wait lasts for its full time.
 async fn listen(address: PgConnectOptions, timeout: Duration, channel: String, woken: Arc<Notify>) {
     let mut pause = RECONNECT_AFTER;
     loop {
@@ -111,7 +111,7 @@ async fn listen(address: PgConnectOptions, timeout: Duration, channel: String, w
             .idle_timeout(None)
             .connect_lazy_with(address.clone());
         if let Err(error) = hear(&pool, &channel, &woken, &mut pause).await {
-            tracing::debug!(%error, "not listening for commits: the poll finds them");
+            tracing::debug!(%error, "not listening for commits: polling finds them");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_AFTER_MAX);
@@ -128,13 +128,13 @@ async fn hear(
     listener.listen(channel).await?;
     *pause = RECONNECT_AFTER;
     loop {
-        // None: the connection broke, and the listener has connected again; something may have been missed.
+        // None: the connection broke and the listener has reconnected. A notification may have been missed.
         listener.try_recv().await?;
         woken.notify_one();
     }
 }
 
-/// The values are whole whatever happened to another holder of the lock.
+/// The values are consistent even if another holder of the lock panicked.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

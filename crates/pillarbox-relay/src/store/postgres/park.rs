@@ -1,4 +1,4 @@
-//! What waits in the side table, and what of it may be tried now.
+//! The events of the side table, and which of them may be tried now.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 /// Where the columns of the event begin in the statement's rows.
 const EVENT_COLUMNS: usize = 8;
 
-/// Before everything that is due: due times are later than 1970.
+/// Before every due event: due times are later than 1970.
 const FIRST_PLACE: DuePlace = DuePlace { due_at: 0, seq: 0 };
 
 pub(super) struct Statements {
@@ -50,7 +50,7 @@ impl Statements {
             after.seq,
         )?;
         let mut rows = connection.rows(&self.due, arguments).await?;
-        // By the place in the answer; SQL does not promise to keep it.
+        // Sorted by the place in the answer, because SQL does not guarantee the order.
         rows.sort_by_key(|row| row.try_get::<Option<i64>, _>(1).ok().flatten());
         read(&rows, limit).map_err(|e| connection.explain(e))
     }

@@ -1,12 +1,7 @@
-//! Backpressure: the figures that `insert.sql` of the library reads. How far it is from them to a refusal stands in
-//! `schema/pressure.sql`.
-
-use std::time::Duration;
+//! Backpressure: the figures that `insert.sql` of the library reads. `schema/pressure.sql` computes delays and
+//! refusals from them.
 
 use async_trait::async_trait;
-use jiff::Timestamp;
-use pillarbox::pressure::Limit;
-use sqlx::{Row, postgres::PgRow};
 
 use super::{
     PostgresStore,
@@ -14,9 +9,9 @@ use super::{
 };
 use crate::{
     event::Seq,
-    pressure::{Class, Figures, Gauge, Glance, Standing, TopicWaiting, Waiting},
+    pressure::{Class, Figures, Gauge, Glance, Waiting},
     route::Pattern,
-    store::StoreError,
+    store::{StoreError, sql::pressure},
 };
 
 #[async_trait]
@@ -43,89 +38,16 @@ impl Gauge for PostgresStore {
     }
 
     async fn glance(&self, _enough: u64) -> Result<Glance, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("sql/pressure/glance.sql"));
-        let row = self.connection.row(&sql, arguments!()?).await?;
-        let read = || -> Result<Glance, sqlx::Error> {
-            let (at, low): (Seq, Seq) = (row.try_get(0)?, row.try_get(1)?);
-            let age: Option<i64> = row.try_get(4)?;
-            Ok(Glance {
-                waiting: count(at.saturating_sub(low)),
-                at,
-                noted_at: row.try_get(2)?,
-                noted_pending: count(row.try_get(3)?),
-                age: age.map(|age| Duration::from_millis(count(age))),
-            })
-        };
-        read().map_err(|e| self.connection.explain(e))
+        pressure::glance(&*self.connection, include_str!("sql/pressure/glance.sql")).await
     }
 
     async fn count(&self, at: Seq, limit: u64) -> Result<Waiting, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("sql/pressure/count.sql"));
-        let rows = self.connection.rows(&sql, arguments!(number(limit))?).await?;
-        let mut waiting = Waiting::default();
-        let (mut counted, mut reached) = (0, 0);
-        for row in &rows {
-            let read = || -> Result<(String, i64, Seq, Option<i64>), sqlx::Error> {
-                Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?))
-            };
-            let (topic, n, last, oldest) = read().map_err(|e| self.connection.explain(e))?;
-            counted += count(n);
-            reached = reached.max(last);
-            waiting.topics.push(TopicWaiting {
-                topic,
-                count: count(n),
-                oldest: oldest.and_then(|micros| Timestamp::from_microsecond(micros).ok()),
-            });
-        }
-        if counted >= limit {
-            waiting.not_counted = count(at.saturating_sub(reached));
-        }
-        Ok(waiting)
+        let sql = include_str!("sql/pressure/count.sql");
+        pressure::count(&*self.connection, sql, at, limit).await
     }
 
     async fn note(&self, figures: &Figures) -> Result<(), StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("sql/pressure/note.sql"));
-        let pending: Vec<i64> = figures
-            .classes
-            .iter()
-            .map(|(pending, _)| number(*pending))
-            .collect();
-        let oldest = figures
-            .classes
-            .iter()
-            .map(|(_, oldest)| oldest.map(Timestamp::as_microsecond));
-        let arguments = arguments!(
-            places(figures.classes.len()),
-            pending,
-            oldest.collect::<Vec<_>>(),
-            figures.at,
-            figures.drained
-        )?;
-        self.connection.rows(&sql, arguments).await.map(drop)
-    }
-}
-
-impl PostgresStore {
-    /// How the classes stand for producers, by their formula.
-    pub(super) async fn standing(&self) -> Result<Vec<Standing>, StoreError> {
-        let sql = statement(
-            self.connection.tables(),
-            include_str!("sql/pressure/standing.sql"),
-        );
-        let rows = self.connection.rows(&sql, arguments!()?).await?;
-        let standing = |row: &PgRow| -> Result<Standing, sqlx::Error> {
-            let limit = Limit {
-                soft: row.try_get::<Option<i64>, _>(1)?.map(count),
-                hard: row.try_get::<Option<i64>, _>(2)?.map(count),
-                max_delay: Duration::from_millis(count(row.try_get(3)?)),
-            };
-            let oldest: Option<i64> = row.try_get(5)?;
-            let oldest = oldest.map(|millis| Duration::from_millis(count(millis)));
-            let pressure = limit.judge(row.try_get(0)?, count(row.try_get(4)?), oldest, row.try_get(6)?);
-            Ok(pressure.into())
-        };
-        let standings: Result<_, _> = rows.iter().map(standing).collect();
-        standings.map_err(|e| self.connection.explain(e))
+        pressure::note(&*self.connection, figures).await
     }
 }
 
@@ -133,15 +55,11 @@ fn places(count: usize) -> Vec<i16> {
     (0..i16::try_from(count).unwrap_or(i16::MAX)).collect()
 }
 
-fn count(n: i64) -> u64 {
-    u64::try_from(n).unwrap_or(0)
-}
-
 fn number(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// Patterns as one regular expression of PostgreSQL, so that SQL alone can tell the class of a topic.
+/// Patterns as one regular expression of PostgreSQL, so that SQL alone can find the class of a topic.
 fn expression(patterns: &[Pattern]) -> String {
     if patterns.is_empty() {
         return String::new();
@@ -160,7 +78,7 @@ fn expression(patterns: &[Pattern]) -> String {
     format!("^({})$", patterns.join("|"))
 }
 
-/// Everything in ASCII that is no letter or digit is escaped; the rest has no meaning of its own.
+/// Escapes every ASCII character that is not a letter or digit. Other characters have no special meaning.
 fn literal(token: &str) -> String {
     let mut out = String::with_capacity(token.len());
     for sign in token.chars() {

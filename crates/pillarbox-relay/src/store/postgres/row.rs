@@ -1,4 +1,4 @@
-//! From a row to an event, without more copies than the event needs: this runs for every event there is.
+//! Turns a row into an event, with no more copies than needed: this runs for every event.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -11,9 +11,9 @@ use crate::{
     store::{headers, limits},
 };
 
-/// Puts the columns of an event and their sizes into a statement: `{sizes}` of `e`, `{fetched z $6}` as what is fetched of a
-/// row of `z`, and `{columns $6}` of `p`, where a payload of up to `$6` bytes is fetched; `{lowest_mark}` as far as the low marks
-/// can be believed.
+/// Fills in the columns of an event and their sizes: `{sizes}` of `e`, `{fetched z $6}` as the bytes fetched of a
+/// row of `z`, and `{columns $6}` of `p`, where a payload of up to `$6` bytes is fetched; `{lowest_mark}` as the
+/// lowest low mark, or 0 if the low marks are invalid.
 pub fn complete(sql: &str) -> String {
     let mut sql = sql
         .replace("{sizes}", include_str!("sql/row/sizes.sql"))
@@ -32,16 +32,16 @@ pub fn complete(sql: &str) -> String {
         .replace("{name_max}", &Limits::default().name_bytes_max.to_string())
 }
 
-/// Reads the columns of an event, the first of which (`seq`) is at `first`. Statements list them in this order:
-/// seq, lane, id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-/// partition_key, payload (null when over the limit), its size, headers (likewise), project_id, user_id, created_at,
-/// available_at, attempts, max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier, the headers' size, the size of all
-/// texts (which are null when that is over the limit).
+/// Reads the columns of an event. The first of them (`seq`) is at `first`. Statements list them in this order: seq,
+/// lane, id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+/// partition_key, payload (null if over the limit), its size, headers (likewise), project_id, user_id, created_at,
+/// available_at, attempts, max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier, the headers' size, the
+/// size of all texts (which are null if that is over the limit).
 pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<StoredEvent, Unreadable> {
     let columns = Columns { row, first };
     let seq = columns.integer::<8>(0).unwrap_or_default();
     let lane = columns.integer::<2>(1).unwrap_or_default();
-    // Generated from 0 to 255.
+    // A generated column, 0 to 255.
     let lane = lane as u8;
     read(&columns, limits)
         .map(|(event, attempts, created_at)| StoredEvent {
@@ -60,12 +60,12 @@ pub(super) fn event(row: &PgRow, first: usize, limits: &Limits) -> Result<Stored
         })
 }
 
-/// The size of the payload, which may not have been fetched; of the whole event where the statement is `discover/small.sql`.
+/// The size of the payload, which may not have been fetched. In `discover/small.sql`, the size of the whole event.
 pub(super) fn size(row: &PgRow, first: usize) -> usize {
     Columns { row, first }.size(12)
 }
 
-/// As much as was fetched of a row with these limits.
+/// The number of bytes fetched of a row with these limits.
 pub(super) fn fetched(row: &PgRow, first: usize, payload_bytes_max: usize) -> usize {
     let columns = Columns { row, first };
     let within = |column, most| {
@@ -97,7 +97,7 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
     event.aggregate_version = columns.integer::<8>(9);
     event.partition_key = columns.text(10)?;
     event.payload = Bytes::copy_from_slice(payload);
-    // As they are stored: a byte for the format's version, then text.
+    // Stored as a byte for the version of the format, then text.
     event.headers = headers::read(
         columns
             .bytes(13)
@@ -138,7 +138,7 @@ impl<'r> Columns<'r> {
         value.as_bytes().ok()
     }
 
-    /// An integer of so many bytes.
+    /// An integer of this many bytes.
     fn integer<const BYTES: usize>(&self, column: usize) -> Option<i64> {
         let bytes = <[u8; BYTES]>::try_from(self.bytes(column)?).ok()?;
         let sign = if bytes[0] & 0x80 == 0 { 0 } else { -1 };
@@ -149,7 +149,7 @@ impl<'r> Columns<'r> {
         )
     }
 
-    /// A size of four bytes, or of eight where it was added up.
+    /// A size of four bytes, or of eight if it is a sum.
     fn size(&self, column: usize) -> usize {
         let size = self.integer::<4>(column).or_else(|| self.integer::<8>(column));
         size.and_then(|size| usize::try_from(size).ok())
@@ -176,7 +176,7 @@ impl<'r> Columns<'r> {
         self.text(column).map(Option::unwrap_or_default)
     }
 
-    /// Stored as microseconds since 2000, with the ends of the range for the infinities.
+    /// Stored as microseconds since 2000. The ends of the range are the infinities.
     fn timestamp(&self, column: usize) -> Option<Timestamp> {
         const YEAR_2000: i64 = 946_684_800_000_000;
         let stored = self.integer::<8>(column)?;

@@ -1,4 +1,4 @@
-//! The tables: making them, and telling whether they are there.
+//! Creates the tables, and checks that they exist.
 
 use std::{cmp::Ordering, ops::RangeInclusive};
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-/// What this build reads and writes.
-const VERSION: i32 = 5;
-/// What the migration brings up to date.
-const UPGRADABLE: RangeInclusive<i32> = 2..=4;
+/// The version that this build reads and writes.
+const VERSION: i32 = 6;
+/// The versions that the migration can upgrade.
+const UPGRADABLE: RangeInclusive<i32> = 2..=5;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {
@@ -32,14 +32,14 @@ fn script(tables: &Tables) -> String {
     tables.render(include_str!("sql/schema/create.sql")) + "\n" + &functions(tables)
 }
 
-/// Makes them, or replaces them.
+/// Creates or replaces them.
 fn functions(tables: &Tables) -> String {
     let guards = tables.render(include_str!("sql/schema/guards.sql"));
     let pressure = tables.render(include_str!("sql/schema/pressure.sql"));
     guards + "\n" + &pressure + "\n" + &enqueue::sql(tables)
 }
 
-/// Makes what is missing or brings it up to date, in one transaction, one migration at a time.
+/// Creates what is missing or upgrades it, in one transaction, one migration at a time.
 pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, StoreError> {
     let tables = connection.tables();
     let mut tx = connection.begin().await?;
@@ -75,9 +75,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         "leases",
         "relays",
         "recoveries",
-        "notices",
-        "notice_sends",
-        "schedules",
+        "records",
         "pressure",
         "meta",
     ]
@@ -91,8 +89,8 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         .collect())
 }
 
-/// The tables are up to date. The functions become those of this build; the right to make the one for applications may have been
-/// given only now.
+/// The tables are up to date. The functions are replaced by those of this build. The right to create the one for
+/// applications may have been granted only now.
 async fn make_functions(
     connection: &Connection,
     mut tx: Transaction<'static, Postgres>,
@@ -109,7 +107,7 @@ async fn make_functions(
     Ok(done)
 }
 
-/// What is still missing, and what to ask for: a sentence each.
+/// The missing parts, and what to ask for: one sentence each.
 pub(super) async fn missing_parts(connection: &Connection) -> Result<Vec<String>, StoreError> {
     let mut tx = connection.begin().await?;
     let found = function(connection, &mut tx).await?;
@@ -118,19 +116,19 @@ pub(super) async fn missing_parts(connection: &Connection) -> Result<Vec<String>
     }
     let obstacle = found.obstacle.unwrap_or_default();
     Ok(vec![format!(
-        "the function pillarbox.enqueue, for applications in other languages, is not there: {obstacle}. Then run `pillarbox migrate` again"
+        "the function pillarbox.enqueue, for applications in other languages, does not exist: {obstacle}. Then run `pillarbox migrate` again"
     )])
 }
 
-/// How the function for applications in other languages stands.
+/// The state of the function for applications in other languages.
 struct Function {
     there: bool,
-    /// What keeps this role from making it, or another version of it.
+    /// What keeps this role from creating or replacing it.
     obstacle: Option<String>,
 }
 
 impl Function {
-    /// What became of it, where it is there.
+    /// What was done with it, if it exists.
     fn told(self, tables: &Tables) -> Option<String> {
         match self.obstacle {
             None => Some(made(tables)),
@@ -166,8 +164,8 @@ async fn function(
     .await
 }
 
-/// Is the outbox there, of this version, in the cluster it was made in, and as discovery assumes it? After a restore elsewhere
-/// its xids are rebased.
+/// Checks that the outbox exists, has this version, is in the cluster in which it was created, and is as discovery
+/// assumes. After a restore into another cluster, its xids are rebased.
 pub(super) async fn check(connection: &Connection, assumptions: &Assumptions) -> Result<(), StoreError> {
     let mut tx = connection.begin().await?;
     let (has_events, has_meta) = state(connection, &mut tx).await?;

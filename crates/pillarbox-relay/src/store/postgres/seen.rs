@@ -1,10 +1,10 @@
-//! How far the readers of this process have read, by transactions: written down with the low marks.
+//! How far the readers of this process have read, in xids. Written together with the low marks.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::store::HeldLane;
 
-/// For each lane the epoch under which it was read, and the xid below which every transaction was.
+/// For each lane: the epoch under which it was read, and the xid below which every transaction was read.
 pub(super) struct Seen(Mutex<[(i64, u64); 256]>);
 
 impl Default for Seen {
@@ -14,20 +14,20 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Of these lanes everything was returned, or found settled, that transactions below `xid` wrote.
+    /// Records that everything that transactions below `xid` wrote to these lanes was returned, or found settled.
     pub(super) fn read(&self, lanes: &[HeldLane], xid: u64) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for held in lanes {
             let lane = &mut seen[usize::from(held.lane)];
             *lane = match *lane {
-                // Another reader of the same lanes, the sweep's, may be ahead.
+                // Another reader of the same lanes, that of the sweep, may be ahead.
                 (epoch, before) if epoch == held.epoch => (epoch, before.max(xid)),
                 _ => (held.epoch, xid),
             };
         }
     }
 
-    /// As the statements take it; 0 where it is not known.
+    /// As a parameter of the statements; 0 if unknown.
     pub(super) fn of(&self, lanes: &[HeldLane]) -> Vec<i64> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lanes

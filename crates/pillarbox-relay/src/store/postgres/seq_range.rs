@@ -1,4 +1,4 @@
-//! Events told by the bits of a range of seqs.
+//! Events given as bits of a range of seqs.
 
 use crate::event::Seq;
 
@@ -7,12 +7,12 @@ use crate::event::Seq;
 pub(super) struct SeqRange {
     pub(super) first: Seq,
     pub(super) last: Seq,
-    /// A bit for each from `first` on.
+    /// A bit for each seq from `first` on.
     pub(super) bits: Vec<u8>,
 }
 
 impl SeqRange {
-    /// `None` when there is more between them than they are themselves.
+    /// `None` if there are more seqs between them than seqs given.
     pub(super) fn of(seqs: &[Seq]) -> Option<Self> {
         let (first, last) = (*seqs.iter().min()?, *seqs.iter().max()?);
         let span = usize::try_from(last.checked_sub(first)?).ok()?;

@@ -1,9 +1,10 @@
-//! A snapshot of PostgreSQL's transactions: which had ended when a statement looked.
+//! A snapshot of PostgreSQL's transactions: which had ended when a statement ran.
 
 use std::{num::ParseIntError, str::FromStr};
 
-/// What `pg_current_snapshot()` says, `xmin:xmax:xid,xid,…`. Transactions below `xmin` and those below `xmax` that are not
-/// listed had ended; those listed were in progress; those from `xmax` on had not ended, and some of them may have begun.
+/// The value of `pg_current_snapshot()`, `xmin:xmax:xid,xid,…`. Transactions below `xmin`, and those below `xmax`
+/// that are not listed, had ended. Those listed were in progress. Those from `xmax` on had not ended, and some of
+/// them may have begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snapshot {
     pub(super) xmin: u64,
@@ -13,7 +14,7 @@ pub(super) struct Snapshot {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is no snapshot")]
+#[error("`{text}` is not a snapshot")]
 pub(super) struct NotASnapshot {
     text: String,
     #[source]
@@ -21,7 +22,7 @@ pub(super) struct NotASnapshot {
 }
 
 impl Snapshot {
-    /// As statements take them: PostgreSQL's 64-bit xids have no type here.
+    /// As text for statements: there is no type here for PostgreSQL's 64-bit xids.
     pub(super) fn in_progress_texts(&self) -> Vec<String> {
         self.in_progress.iter().map(u64::to_string).collect()
     }

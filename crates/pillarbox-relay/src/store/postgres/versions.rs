@@ -8,9 +8,9 @@ use super::{
     connection::{arguments, statement},
 };
 use crate::{
-    check::versions::{Aggregate, AggregateVersions, LetThrough},
+    check::versions::{Aggregate, AggregateVersions, LetThrough, VersionIndex},
     event::Seq,
-    store::{StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind, sql},
 };
 
 #[async_trait]
@@ -33,46 +33,33 @@ impl AggregateVersions for PostgresStore {
     }
 
     async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError> {
-        let sql = statement(self.connection.tables(), include_str!("sql/versions/dead.sql"));
-        let rows = self.connection.rows(&sql, arguments!(seqs.to_vec())?).await?;
-        rows.iter()
-            .map(|row| row.try_get(0).map_err(|e| self.connection.explain(e)))
-            .collect()
+        sql::dead_among(&*self.connection, seqs).await
     }
 
     async fn has_index(&self) -> Result<bool, StoreError> {
         Ok(self.is_whole(PLAIN).await? || self.is_whole(UNIQUE).await?)
     }
 
-    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
-        if self.has_index().await? {
-            return Ok(Vec::new());
-        }
-        self.make(PLAIN, self.index_sql()).await
-    }
-
-    fn index_sql(&self) -> String {
-        self.connection
-            .tables()
-            .render(include_str!("sql/versions/index.sql"))
-    }
-
-    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
-        if self.is_whole(UNIQUE).await? {
-            return Ok(Vec::new());
-        }
-        let made = self.make(UNIQUE, self.unique_index_sql()).await;
-        if made.is_err() {
-            // What is left of it would refuse new versions, and is not the index that was asked for.
+    async fn make_index(&self, index: VersionIndex) -> Result<Vec<String>, StoreError> {
+        let name = match index {
+            VersionIndex::Plain if self.has_index().await? => return Ok(Vec::new()),
+            VersionIndex::Unique if self.is_whole(UNIQUE).await? => return Ok(Vec::new()),
+            VersionIndex::Plain => PLAIN,
+            VersionIndex::Unique => UNIQUE,
+        };
+        let made = self.make(name, self.index_sql(index)).await;
+        if made.is_err() && index == VersionIndex::Unique {
+            // The incomplete index would refuse new versions, and is not the index that was asked for.
             let _ = self.drop_index(UNIQUE).await;
         }
         made
     }
 
-    fn unique_index_sql(&self) -> String {
-        self.connection
-            .tables()
-            .render(include_str!("sql/versions/unique_index.sql"))
+    fn index_sql(&self, index: VersionIndex) -> String {
+        self.connection.tables().render(match index {
+            VersionIndex::Plain => include_str!("sql/versions/index.sql"),
+            VersionIndex::Unique => include_str!("sql/versions/unique_index.sql"),
+        })
     }
 }
 
@@ -80,7 +67,7 @@ const PLAIN: &str = "versions";
 const UNIQUE: &str = "unique_versions";
 
 impl PostgresStore {
-    /// Whether an index is there and can be relied on.
+    /// Whether an index exists and is valid.
     async fn is_whole(&self, index: &str) -> Result<bool, StoreError> {
         let sql = statement(self.connection.tables(), include_str!("sql/versions/indexed.sql"));
         let name = self.connection.tables().beside(index);
@@ -98,10 +85,10 @@ impl PostgresStore {
         if row.try_get(0).map_err(|e| self.connection.explain(e))? {
             return Err(StoreError::new(
                 StoreErrorKind::Refused,
-                "another process is making an index on the outbox just now: try again when it is done",
+                "another process is making an index on the outbox now: try again when it is done",
             ));
         }
-        // One that is there and not valid is what is left of a making that was broken off.
+        // An index that exists and is not valid was left by an interrupted creation.
         self.drop_index(index).await?;
         self.connection.outside(sql).await?;
         Ok(vec![format!(

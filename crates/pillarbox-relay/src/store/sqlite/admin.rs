@@ -1,28 +1,21 @@
-//! What people ask of an SQLite outbox.
-
-use std::time::Duration;
+//! Administration of an SQLite outbox.
 
 use async_trait::async_trait;
-use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits};
-use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
+use pillarbox::{Enqueued, Event, Limits};
+use sqlx::{Connection, Row, SqliteConnection};
 
-use super::{
-    SqliteStore,
-    connection::{Connections, now},
-    row, taken,
-};
-use crate::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
+use super::{SqliteStore, connection::Connections, row, taken};
+use crate::catalog::Look;
 use crate::event::Seq;
 use crate::store::{
     PageLimit, StoreError, StoreErrorKind,
-    admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
-    trouble,
+    admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, StoreStatus},
+    sql,
 };
 
-const VERSION: u32 = 5;
-/// What the scripts bring up to date.
-const UPGRADABLE: [u32; 3] = [2, 3, 4];
+const VERSION: u32 = 6;
+/// The versions that the scripts can upgrade.
+const UPGRADABLE: [u32; 4] = [2, 3, 4, 5];
 
 #[async_trait]
 impl Admin for SqliteStore {
@@ -87,48 +80,19 @@ impl Admin for SqliteStore {
     }
 
     async fn low_mark(&self) -> Result<Seq, StoreError> {
-        let at = &*self.connections;
-        sqlx::query_scalar(at.statements.admin_low_mark.clone())
-            .fetch_one(at.reader())
-            .await
-            .map_err(|e| at.error(e))
+        sql::admin::low_mark(&*self.connections, include_str!("sql/admin/low_mark.sql")).await
     }
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {
-        let at = &*self.connections;
-        let now = now();
-        type Counts = (i64, i64, i64, i64, i64, u16, Option<i64>);
-        let (pending, failed, held, delayed, dead, lanes_held, oldest): Counts =
-            sqlx::query_as(at.statements.admin_status.clone())
-                .bind(now)
-                .fetch_one(at.reader())
-                .await
-                .map_err(|e| at.error(e))?;
-        let relays: Vec<(String, String, i64, u16, String)> =
-            sqlx::query_as(at.statements.admin_relays.clone())
-                .bind(now)
-                .fetch_all(at.reader())
-                .await
-                .map_err(|e| at.error(e))?;
-        let relays = relays
-            .into_iter()
-            .map(|(id, name, seen_at, lanes, troubles)| RelayStatus {
-                id: id.parse().unwrap_or_default(),
-                name,
-                lanes,
-                last_seen: since(seen_at, now),
-                troubles: trouble::from_json(&troubles),
-            });
+        let connections = &*self.connections;
+        let (counts, relays) = (
+            include_str!("sql/admin/status.sql"),
+            include_str!("sql/admin/relays.sql"),
+        );
+        let standing = include_str!("sql/pressure/standing.sql");
         Ok(StoreStatus {
-            pending: pending.unsigned_abs(),
-            failed: failed.unsigned_abs(),
-            held: held.unsigned_abs(),
-            delayed: delayed.unsigned_abs(),
-            dead: dead.unsigned_abs(),
-            oldest_age: oldest.map(|at| since(at, now)),
-            lanes_held,
-            relays: relays.collect(),
-            pressure: self.standing().await?,
+            pressure: sql::pressure::standing(connections, standing).await?,
+            ..sql::admin::status(connections, counts, relays).await?
         })
     }
 
@@ -156,15 +120,7 @@ impl Admin for SqliteStore {
     }
 
     async fn kinds(&self, last: usize) -> Result<Look, StoreError> {
-        let at = &*self.connections;
-        let rows = sqlx::query(at.statements.admin_kinds.clone())
-            .bind(i64::try_from(last).unwrap_or(i64::MAX))
-            .bind(KINDS_MAX as i64)
-            .bind(EXAMPLE_BYTES_MAX as i64)
-            .fetch_all(at.reader())
-            .await
-            .map_err(|e| at.error(e))?;
-        look(&rows).map_err(|e| at.error(e))
+        sql::admin::kinds(&*self.connections, include_str!("sql/admin/kinds.sql"), last).await
     }
 
     async fn enqueue(&self, limits: &Limits, events: &[Event]) -> Result<Vec<Enqueued>, AdminEnqueueError> {
@@ -172,20 +128,14 @@ impl Admin for SqliteStore {
         let outbox = at.outbox.clone().limits(limits.clone());
         let mut tx = at.begin().await?;
         at.counted(events.len() as u64);
-        let enqueued = match outbox.enqueue_all(&mut tx, events).await {
-            Ok(enqueued) => enqueued,
-            Err(EnqueueError::Database(error)) => match error.downcast::<sqlx::Error>() {
-                Ok(error) => return Err(at.error(*error).into()),
-                Err(error) => return Err(EnqueueError::Database(error).into()),
-            },
-            Err(error) => return Err(error.into()),
-        };
+        let enqueued = outbox.enqueue_all(&mut tx, events).await;
+        let enqueued = enqueued.map_err(|error| sql::admin::enqueue_error(at, error))?;
         at.commit(tx).await?;
         Ok(enqueued)
     }
 }
 
-/// Every version before this column's has the table without it.
+/// Earlier versions have this table without this column.
 async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(), StoreError> {
     let there: bool = sqlx::query_scalar(at.statements.schema_has_troubles.clone())
         .bind(at.tables.name_beside("relays"))
@@ -199,37 +149,7 @@ async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(),
     add.execute(&mut *tx).await.map_err(|e| at.error(e)).map(drop)
 }
 
-/// The first two columns say of all of them how many there are and how old. What a stranger wrote may be null anywhere.
-fn look(rows: &[SqliteRow]) -> Result<Look, sqlx::Error> {
-    let text = |row: &SqliteRow, column: usize| row.try_get::<Option<String>, _>(column);
-    let number = |row: &SqliteRow, column: usize| row.try_get::<Option<i64>, _>(column);
-    let time = |row: &SqliteRow, column: usize| {
-        let micros = number(row, column)?.unwrap_or_default();
-        Ok::<_, sqlx::Error>(Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH))
-    };
-    let kind = |row: &SqliteRow| {
-        Ok(Kind {
-            event_type: text(row, 2)?.unwrap_or_default(),
-            schema_version: i32::try_from(number(row, 3)?.unwrap_or_default()).unwrap_or_default(),
-            topic: text(row, 4)?.unwrap_or_default(),
-            stream: text(row, 5)?,
-            count: number(row, 6)?.unwrap_or_default().unsigned_abs(),
-            last_seen: time(row, 7)?,
-            aggregate_type: text(row, 8)?.unwrap_or_default(),
-            payload: row.try_get::<Option<Vec<u8>>, _>(9)?.map(Into::into),
-        })
-    };
-    let Some(first) = rows.first() else {
-        return Ok(Look::default());
-    };
-    Ok(Look {
-        events: number(first, 0)?.unwrap_or_default().unsigned_abs(),
-        since: Some(time(first, 1)?),
-        kinds: rows.iter().map(kind).collect::<Result<_, sqlx::Error>>()?,
-    })
-}
-
-/// Is the outbox there, of this version?
+/// Checks that the outbox exists and has this version.
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
@@ -243,7 +163,7 @@ pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
         Some(version) => Err(other_version(table, &version)),
         None => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
-            format!("the outbox `{table}` was not made to its end: run `pillarbox migrate`"),
+            format!("the outbox `{table}` was not made completely: run `pillarbox migrate`"),
         )),
     }
 }
@@ -262,11 +182,11 @@ fn is(version: &str, expected: u32) -> bool {
     version.parse() == Ok(expected)
 }
 
-/// No migration leads from it to this one.
+/// The error for a version that no migration can upgrade.
 fn other_version(table: &str, version: &str) -> StoreError {
     let what_to_do = match version.parse::<u32>() {
         Ok(earlier) if earlier < VERSION => {
-            "which was made before the first release and can't be brought up to date: make a new one, in another file or under another name in `outbox.database.table_name`"
+            "it was made before the first release and can't be upgraded: make a new one, in another file or under another name in `outbox.database.table_name`"
         }
         _ => "use the pillarbox that made it, or a later one",
     };
@@ -276,8 +196,4 @@ fn other_version(table: &str, version: &str) -> StoreError {
             "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: {what_to_do}"
         ),
     )
-}
-
-fn since(at: i64, now: i64) -> Duration {
-    Duration::from_micros(u64::try_from(now - at).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! What becomes of a key when one of its events dies, where it does not simply go on.
+//! Applies the routes' `after_death` to the key of an event that died.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::{
     dead::{SUPERSEDED, superseded_fingerprint},
-    event::{Lane, Seq},
+    event::Seq,
     route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry},
     store::StoreError,
 };
 
 impl Batch<'_> {
-    /// Does what the routes of the dead want of those behind them.
+    /// Applies `after_death` to the events behind dead ones.
     pub(super) async fn after_deaths(&mut self, dead: &[Dead]) -> Result<(), StoreError> {
         let with = |after: AfterDeath| -> Vec<Value> {
             let dead = dead.iter().filter(|dead| dead.after == after);
@@ -31,7 +31,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Of what waits behind these dead events and has their topic, only the newest is left. `failure` tells the relay.
+    /// Keeps only the newest of the events that wait behind these dead ones and have their topic. `failure` gives
+    /// the relay.
     async fn supersede(&mut self, dead: &[Value], death: &FailedTry) -> Result<(), StoreError> {
         let sql = &self.at.statements;
         self.at.counted(1);
@@ -61,7 +62,7 @@ impl Batch<'_> {
         self.timed(&sql.settle_bury, &rows).await?;
         self.timed(&sql.settle_dead, &rows).await?;
         self.plain(&sql.settle_unparked, &seqs).await?;
-        self.plain(&sql.dead_discarded, &seqs).await?;
+        self.plain(&sql.settle_discarded, &seqs).await?;
         self.tell(
             &told,
             "discarded",
@@ -69,17 +70,5 @@ impl Batch<'_> {
             Some("a newer event tells the latest state"),
         )
         .await
-    }
-
-    /// Keys that waited for these dead events go on.
-    pub(super) async fn unblock(&mut self, seqs: &[Value]) -> Result<(), StoreError> {
-        self.at.counted(1);
-        let keys: Vec<(Lane, String)> = sqlx::query_as(self.at.statements.dead_unblock.clone())
-            .bind(text(seqs))
-            .fetch_all(&mut **self.tx)
-            .await
-            .map_err(|e| self.at.error(e))?;
-        self.release(&keys.into_iter().collect()).await?;
-        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The file, the connections to it, and what SQLite's errors mean.
+//! The file, the connections to it, and the meaning of SQLite's errors.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,13 +24,14 @@ use crate::{
 
 /// How long a statement waits for another process's transaction to end.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Enough for the lanes' readers side by side with people's questions and with the look at dead letters: with a million of those it
-/// takes long.
+/// Enough for the lanes' readers beside people's queries and the check of dead letters, which takes long with a
+/// million of them.
 const READERS_MAX: u32 = 4;
 
-pub(super) struct Connections {
+pub(in crate::store) struct Connections {
     pub(super) read: SqlitePool,
-    /// One: SQLite has one writer at a time, and waiting in line here is cheaper than on the file's lock.
+    /// One connection: SQLite has one writer at a time, and waiting here is cheaper than waiting for the file's
+    /// lock.
     write: SqlitePool,
     pub(super) statements: Statements,
     pub(super) tables: Tables,
@@ -58,7 +59,7 @@ impl Connections {
         };
         Ok(Self {
             read: pool(READERS_MAX, connect.clone()),
-            // The mode stays with the file; turning it on here is for a file whose tables somebody made by hand.
+            // The mode is stored in the file. It is set here for a file whose tables were created by hand.
             write: pool(1, connect.clone().journal_mode(SqliteJournalMode::Wal)),
             statements: Statements::new(&options.tables),
             tables: options.tables.clone(),
@@ -68,7 +69,7 @@ impl Connections {
         })
     }
 
-    /// The one writing connection, for a statement that is its own transaction.
+    /// The only writing connection, for a statement that is its own transaction.
     pub(super) fn writer(&self) -> &SqlitePool {
         self.counted(1);
         &self.write
@@ -79,8 +80,8 @@ impl Connections {
         &self.read
     }
 
-    /// A writing transaction. It takes the write lock at its start, as SQLite can't let a reader become a writer once
-    /// another has written.
+    /// A writing transaction. It takes the write lock at its start, because in SQLite a reader can't become a
+    /// writer once another transaction has written.
     pub(super) async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         self.counted(1);
         self.write
@@ -94,7 +95,7 @@ impl Connections {
         tx.commit().await.map_err(|e| self.error(e))
     }
 
-    /// A connection that makes the file when there is none, for nobody but its owner.
+    /// A connection that creates the file if there is none, readable only by its owner.
     pub(super) async fn create(&self) -> Result<SqliteConnection, StoreError> {
         make_private(&self.path);
         let options = (*self.write.connect_options()).clone().create_if_missing(true);
@@ -103,7 +104,7 @@ impl Connections {
             .map_err(|e| self.error(e))
     }
 
-    /// A connection apart from the others.
+    /// A connection outside the pools.
     pub(super) async fn watch(&self) -> Result<SqliteConnection, sqlx::Error> {
         SqliteConnection::connect_with(&self.read.connect_options()).await
     }
@@ -122,7 +123,7 @@ impl Connections {
     }
 }
 
-/// Microseconds since 1970. Every process that shares the file is on this machine, so its clock is the database's.
+/// Microseconds since 1970. Every process that shares the file is on this machine, so they all use the same clock.
 pub(super) fn now() -> i64 {
     Timestamp::now().as_microsecond()
 }
@@ -149,11 +150,11 @@ fn connect_options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         ));
     }
     Ok(options
-        // Only `migrate` makes a file: a mistyped path should not become an empty database.
+        // Only `migrate` creates a file: a mistyped path must not become an empty database.
         .create_if_missing(false)
         .busy_timeout(BUSY_TIMEOUT)
-        // In WAL mode `normal` may lose the last commits when the power fails. A delivery that is forgotten comes twice,
-        // and the events of `pillarbox enqueue` would be lost.
+        // In WAL mode, `normal` may lose the last commits when the power fails. A lost settlement causes a second
+        // delivery, and events of `pillarbox enqueue` would be lost.
         .synchronous(SqliteSynchronous::Full)
         .disable_statement_logging())
 }
@@ -170,16 +171,16 @@ fn explain(path: &Path, table: &str, error: &sqlx::Error) -> (StoreErrorKind, St
             sqlx::Error::Configuration(_) => (Misconfigured, format!("{file} can't be opened")),
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => (
                 Refused,
-                format!("{file} holds something unexpected beside the events"),
+                format!("{file} contains unexpected data in the outbox's tables"),
             ),
             _ => (Away, format!("{file} can't be reached")),
         };
     };
     let code: i32 = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
-    // The low byte is the kind; the rest refines it.
+    // The low byte is the kind; the other bytes refine it.
     match code & 0xff {
         5 | 6 => (Away, format!("{file} is locked by another process's transaction")),
-        10 => (Away, format!("{file} can't be read or written just now")),
+        10 => (Away, format!("{file} can't be read or written now")),
         13 => (Away, format!("the disk of {file} is full: make room")),
         14 if path
             .parent()
@@ -187,7 +188,7 @@ fn explain(path: &Path, table: &str, error: &sqlx::Error) -> (StoreErrorKind, St
         {
             (
                 Misconfigured,
-                format!("the folder of {file} is not there: make it, or check the address"),
+                format!("the folder of {file} does not exist: create it, or check the address"),
             )
         }
         14 if !path.exists() => (

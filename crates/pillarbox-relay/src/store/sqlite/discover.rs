@@ -1,5 +1,5 @@
-//! Discovery. SQLite lets one transaction write at a time, so seqs are committed in their order: the last seq read is the
-//! whole cursor, and everything up to it is decided.
+//! Discovery. SQLite lets one transaction write at a time, so seqs are committed in order. The last seq read is the
+//! whole cursor, and every seq up to it is decided.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ pub(super) struct SqliteReader {
     lanes: String,
     /// The low marks, by lane.
     marks: Box<[Seq; 256]>,
-    /// Everything up to here was returned, or was settled before.
+    /// Every event up to this seq was returned, or was settled before.
     after: Seq,
-    /// All that was there when the reader was opened has been returned.
+    /// Every event that existed when the reader was opened has been returned.
     caught_up: bool,
 }
 
@@ -42,7 +42,7 @@ impl SqliteReader {
 impl Reader for SqliteReader {
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         let at = &self.connections;
-        // Before the page: what is committed by now is in it, or behind its last event.
+        // Read before the page: every event committed by now is in the page, or after its last event.
         let top: Seq = sqlx::query_scalar(at.statements.discover_top.clone())
             .fetch_one(at.reader())
             .await
@@ -52,7 +52,7 @@ impl Reader for SqliteReader {
             ..Page::default()
         };
         if top < self.after {
-            // Rows were deleted, which is nothing; or the sequence went back.
+            // Either rows were deleted, which is harmless, or the sequence went back.
             taken::check_reader(at, self.after).await?;
         }
         if top <= self.after {
@@ -97,13 +97,13 @@ impl Reader for SqliteReader {
     }
 }
 
-/// `[0,1,…]`: SQLite has no arrays, but reads JSON.
+/// As `[0,1,…]`: SQLite has no arrays, but it can read JSON.
 pub(super) fn lanes_json(held: &[HeldLane]) -> String {
     json(&held.iter().map(|held| held.lane).collect::<Vec<Lane>>())
 }
 
 pub(super) fn json<T: serde::Serialize + ?Sized>(value: &T) -> String {
-    // Lists of numbers and texts: writing them as JSON can't fail.
+    // Lists of numbers and strings: writing them as JSON can't fail.
     serde_json::to_string(value).unwrap_or_else(|_| "[]".into())
 }
 

@@ -1,4 +1,4 @@
-//! SQLite among the databases.
+//! The driver of SQLite.
 
 use crate::driver::{About, StoreDriver, address};
 
@@ -8,6 +8,7 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
         name: "SQLite",
         schemes: &["sqlite"],
         example: "sqlite:path",
+        summary: "an SQLite file",
         feature: Some("sqlite"),
         check: address::check_nothing,
         redact: address::redact_one,

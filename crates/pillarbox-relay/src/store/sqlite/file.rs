@@ -1,4 +1,4 @@
-//! Who may read the file.
+//! The rights on the file.
 
 use std::{
     fs::OpenOptions,
@@ -9,8 +9,8 @@ use std::{
 
 use sqlx::sqlite::SqliteConnectOptions;
 
-/// Makes the file, unless it is there. SQLite would let everybody read it; what it makes beside it has the same rights as it.
-/// Where this fails, SQLite says why.
+/// Creates the file, unless it exists. SQLite would make it readable for everybody. The files that SQLite creates
+/// beside it get the same rights. If this fails, SQLite reports the reason later.
 pub fn make_private(path: &Path) {
     let _ = OpenOptions::new()
         .write(true)
@@ -19,7 +19,7 @@ pub fn make_private(path: &Path) {
         .open(path);
 }
 
-/// What to say about a file that everybody on the machine can read, if it is such a one.
+/// A warning if everybody on the machine can read the file.
 pub fn exposed(url: &str) -> Option<String> {
     let options = SqliteConnectOptions::from_str(url).ok()?;
     let path = options.get_filename();
@@ -27,7 +27,7 @@ pub fn exposed(url: &str) -> Option<String> {
     (mode & 0o004 != 0).then(|| {
         let file = path.display();
         format!(
-            "{file} can be read by everybody on this machine (mode {:03o}), and holds events: take that right away with \
+            "{file} can be read by everybody on this machine (mode {:03o}), and contains events: remove that right with \
              `chmod o-r {file}*`",
             mode & 0o777
         )

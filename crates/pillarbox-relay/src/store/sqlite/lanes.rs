@@ -1,4 +1,4 @@
-//! Leases on lanes. The write lock makes each of these one relay's turn.
+//! Leases on lanes. The write lock lets one relay at a time change them.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) async fn take(
     count: usize,
     ttl: Duration,
 ) -> Result<Vec<HeldLane>, StoreError> {
-    // The time is read with the turn, not while waiting for it, so that a lease is never judged by an old clock.
+    // Read the time after the lock is taken, so that a lease is never compared with an old time.
     let mut tx = at.begin().await?;
     let now = now();
     at.counted(1);

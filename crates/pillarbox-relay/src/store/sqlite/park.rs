@@ -1,4 +1,4 @@
-//! The side table: what may be tried now, and which keys wait.
+//! The side table: which events may be tried now, and which keys wait.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     store::{Due, DueEvent, DuePlace, HeldLane, PageLimit, StoreError},
 };
 
-/// Before everything that is due: due times are later than 1970.
+/// Before every due event: due times are later than 1970.
 const FIRST_PLACE: DuePlace = DuePlace { due_at: 0, seq: 0 };
 
 pub(super) async fn due(

@@ -1,4 +1,4 @@
-//! From a row to an event, or to the reason why it is none.
+//! Turns a row into an event, or into the reason why it is unreadable.
 
 use jiff::Timestamp;
 use pillarbox::{Event, Limits};
@@ -10,17 +10,18 @@ use crate::{
     store::{PageLimit, headers, limits},
 };
 
-/// Where `discover/page.sql` and `park/due.sql` tell how many rows there were before the limit on bytes.
+/// The column of `discover/page.sql` and `park/due.sql` with the number of rows before the limit on bytes.
 pub(super) const CANDIDATES: usize = 23;
-/// Where `park/due.sql` tells whether the event was delayed.
+/// The column of `park/due.sql` that says whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
-/// Where `park/due.sql` tells whether more keys are due, and then the place of this row's key.
+/// The column of `park/due.sql` that says whether more keys are due. The place of this row's key follows it.
 pub(super) const MORE: usize = 25;
 
-/// Where `admin/recent.sql` tells the status.
+/// The column of `admin/recent.sql` with the status.
 pub(super) const STATUS: usize = 23;
 
-/// Reads the columns as `discover/page.sql` and `park/due.sql` list them. The outer error is the database's; the inner one the row's.
+/// Reads the columns as `discover/page.sql` and `park/due.sql` list them. The outer error is about the database,
+/// the inner one about the row.
 pub(super) fn event(
     row: &SqliteRow,
     limit: PageLimit,
@@ -38,7 +39,7 @@ pub(super) fn event(
 
 fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<StoredEvent, String> {
     let limits = Limits::default().payload_bytes_max(limit.payload_bytes_max);
-    // A number stands where a text was too large to be fetched: the size.
+    // If a text was too large to be fetched, the column contains its size instead.
     let size = |column| {
         row.try_get::<i64, _>(column)
             .ok()
@@ -46,7 +47,7 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
     };
     limits::fetched(size(5).unwrap_or(0), size(20).unwrap_or(0))?;
     let created_at = time(get(row, 13, "created_at")?, "created_at")?;
-    let id = Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is no UUID: {e}"))?;
+    let id = Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is not a UUID: {e}"))?;
     let mut event = Event::to(text(row, 3, "topic")?)
         .id(id)
         .event_type(text(row, 5, "event_type")?)
@@ -97,7 +98,7 @@ fn payload(row: &SqliteRow, allowed: &Limits) -> Result<Vec<u8>, String> {
 }
 
 fn time(micros: i64, column: &str) -> Result<Timestamp, String> {
-    Timestamp::from_microsecond(micros).map_err(|e| format!("{column} is no time: {e}"))
+    Timestamp::from_microsecond(micros).map_err(|e| format!("{column} is not a time: {e}"))
 }
 
 fn text<'r>(row: &'r SqliteRow, index: usize, column: &str) -> Result<&'r str, String> {

@@ -35,7 +35,7 @@ pub(super) async fn settle(
             .await
             .map_err(|e| at.error(e))?
             .rows_affected();
-        // Fewer than given: they were settled before, or the lanes are lost.
+        // Fewer than given: they were settled before, or the lanes were lost.
         if written < settlement.published.len() as u64 {
             at.counted(1);
             fence.check(at, at.reader()).await?;
@@ -56,7 +56,7 @@ pub(super) async fn settle(
     Ok(Settled { free })
 }
 
-/// The lanes and the epochs they are held under.
+/// The lanes and the epochs under which they are held.
 struct Fence {
     held: String,
     count: i64,
@@ -99,7 +99,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Writes everything but the order within keys; returns the keys whose order it may have touched.
+    /// Writes everything except the order within keys. Returns the keys whose order may have changed.
     async fn write(
         &mut self,
         settlement: &Settlement,
@@ -130,7 +130,7 @@ impl Batch<'_> {
         self.plain(&sql.settle_put_aside, &aside).await?;
         self.plain(&sql.settle_parked, &[failed, aside].concat()).await?;
         let dead = dead(settlement, self.now);
-        // Letters first: afterwards it can't be told which of these were dead before.
+        // Letters first: afterwards it is unknown which of these were dead before.
         self.timed(&sql.settle_bury, &dead).await?;
         self.timed(&sql.settle_dead, &dead).await?;
 
@@ -146,14 +146,14 @@ impl Batch<'_> {
                 .fetch_all(&mut **self.tx)
                 .await
                 .map_err(|e| self.at.error(e))?;
-            // A row that could not be read died without telling its key: the side table knows it.
+            // An unreadable event that died has no key in the settlement. The side table has it.
             touched.extend(left);
         }
         self.after_deaths(&settlement.dead).await?;
         Ok(touched)
     }
 
-    /// Writes down what was done about letters, each with the id of the event made in its place or null.
+    /// Records an action on letters, each with the id of the new event or null.
     pub(super) async fn tell(
         &mut self,
         letters: &[Value],
@@ -174,7 +174,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Puts the keys in order again, and returns those that are free.
+    /// Orders the keys again, and returns those that are free.
     pub(super) async fn release(
         &mut self,
         touched: &BTreeSet<(Lane, String)>,
@@ -256,7 +256,7 @@ fn dead(settlement: &Settlement, now: i64) -> Vec<Value> {
     rows.collect()
 }
 
-/// As it is kept. An error's text comes from outside, and SQLite's own tools end a text at a NUL.
+/// As stored. An error's text comes from outside, and SQLite's own tools end a text at a NUL.
 pub(super) fn failure(failure: &FailedTry, now: i64) -> Failure {
     Failure {
         at: time(now),

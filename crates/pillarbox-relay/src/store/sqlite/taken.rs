@@ -1,5 +1,5 @@
-//! What discovery assumes of the file: seqs only grow. SQLite keeps the last one in a table that anybody can write, and a backup
-//! put in its place has an older one. Then the low marks, and the cursors of relays at work, mean nothing.
+//! Discovery assumes that seqs only grow. SQLite keeps the last one in a table that any program can write, and a
+//! restored backup has an older one. Then the low marks and the cursors of running relays are invalid.
 
 use super::connection::Connections;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     store::{StoreError, StoreErrorKind},
 };
 
-/// Whether the last seq given out is below a low mark; then every relay starts over.
+/// Checks that the last assigned seq is not below a low mark. If it is, every relay starts over.
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let (taken, mark) = look(at).await?;
     if taken < mark {

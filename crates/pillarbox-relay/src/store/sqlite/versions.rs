@@ -6,9 +6,9 @@ use sqlx::{Row, SqlStr};
 
 use super::{SqliteStore, connection::Connections};
 use crate::{
-    check::versions::{Aggregate, AggregateVersions, LetThrough},
+    check::versions::{Aggregate, AggregateVersions, LetThrough, VersionIndex},
     event::Seq,
-    store::StoreError,
+    store::{StoreError, sql},
 };
 
 #[async_trait]
@@ -35,46 +35,39 @@ impl AggregateVersions for SqliteStore {
     }
 
     async fn dead_among(&self, seqs: &[Seq]) -> Result<Vec<Seq>, StoreError> {
-        let at = &*self.connections;
-        sqlx::query_scalar(at.statements.versions_dead.clone())
-            .bind(json!(seqs).to_string())
-            .fetch_all(at.reader())
-            .await
-            .map_err(|e| at.error(e))
+        sql::dead_among(&*self.connections, seqs).await
     }
 
     async fn has_index(&self) -> Result<bool, StoreError> {
-        Ok(self.is_there("versions").await? || self.is_there("unique_versions").await?)
+        Ok(self.is_there(PLAIN).await? || self.is_there(UNIQUE).await?)
     }
 
-    async fn make_index(&self) -> Result<Vec<String>, StoreError> {
-        if self.has_index().await? {
-            return Ok(Vec::new());
+    async fn make_index(&self, index: VersionIndex) -> Result<Vec<String>, StoreError> {
+        match index {
+            VersionIndex::Plain if self.has_index().await? => Ok(Vec::new()),
+            VersionIndex::Unique if self.is_there(UNIQUE).await? => Ok(Vec::new()),
+            VersionIndex::Plain => self.make(PLAIN, self.sql_of(index)).await,
+            VersionIndex::Unique => self.make(UNIQUE, self.sql_of(index)).await,
         }
-        let at = &*self.connections;
-        self.make("versions", at.statements.versions_index.clone()).await
     }
 
-    fn index_sql(&self) -> String {
-        self.connections.statements.versions_index.as_str().to_owned()
-    }
-
-    async fn make_unique_index(&self) -> Result<Vec<String>, StoreError> {
-        if self.is_there("unique_versions").await? {
-            return Ok(Vec::new());
-        }
-        let at = &*self.connections;
-        self.make("unique_versions", at.statements.versions_unique_index.clone())
-            .await
-    }
-
-    fn unique_index_sql(&self) -> String {
-        let at = &*self.connections;
-        at.statements.versions_unique_index.as_str().to_owned()
+    fn index_sql(&self, index: VersionIndex) -> String {
+        self.sql_of(index).as_str().to_owned()
     }
 }
 
+const PLAIN: &str = "versions";
+const UNIQUE: &str = "unique_versions";
+
 impl SqliteStore {
+    fn sql_of(&self, index: VersionIndex) -> SqlStr {
+        let statements = &self.connections.statements;
+        match index {
+            VersionIndex::Plain => statements.versions_index.clone(),
+            VersionIndex::Unique => statements.versions_unique_index.clone(),
+        }
+    }
+
     async fn is_there(&self, index: &str) -> Result<bool, StoreError> {
         let at = &*self.connections;
         sqlx::query_scalar(at.statements.versions_indexed.clone())

@@ -1,9 +1,10 @@
-//! Waking up, in milliseconds and without a poll of the table.
+//! Wakes a relay within milliseconds, without polling the table.
 //!
-//! A connection's `data_version` changes when anybody else has committed: exact, but a look takes the way to the
-//! connection's thread and back (0.2 ms in a debug build; every 20 ms that was 1.2 % of a core). Every commit also
-//! appends to the log beside the database, and its length and time cost one system call. So each wait begins with the
-//! exact look, and watches the log from then on; a commit that a coarse file time hides is found by the next wait.
+//! A connection's `data_version` changes when another connection has committed. This is exact, but each read is a
+//! round trip to the connection's thread (0.2 ms in a debug build; every 20 ms that was 1.2 % of a core). Every
+//! commit also appends to the log beside the database, and reading its length and time costs one system call. So
+//! each wait starts with the exact check and then watches the log. If a coarse file time hides a commit, the next
+//! wait finds it.
 
 use std::{
     ffi::OsString,
@@ -28,7 +29,7 @@ pub(super) struct Watch {
 struct Seen {
     connection: Option<SqliteConnection>,
     version: Option<i64>,
-    /// Between two looks at the log: short after a commit, longer as nothing happens.
+    /// The pause between two checks of the log: short after a commit, longer while nothing happens.
     pause: Duration,
 }
 
@@ -42,7 +43,7 @@ impl Watch {
         }
     }
 
-    /// Returns when somebody has committed since the last call, or after `at_most`.
+    /// Returns when another connection has committed since the last call, or after `at_most`.
     pub(super) async fn wait(&self, at: &Connections, at_most: Duration) {
         let end = Instant::now() + at_most;
         let mut seen = self.seen.lock().await;
@@ -53,7 +54,7 @@ impl Watch {
                 seen.pause = SHORTEST;
                 return;
             }
-            // Whoever reads next will hear what is wrong.
+            // The next read will report the problem.
             Err(_) => {
                 seen.connection = None;
                 return tokio::time::sleep_until(end).await;
@@ -69,8 +70,8 @@ impl Watch {
         }
     }
 
-    /// The log as it is now; none before the first commit. A look at a local file's entry is too short to leave the
-    /// thread for.
+    /// The current state of the log; none before the first commit. Reading the metadata of a local file is so fast
+    /// that it needs no other thread.
     fn log(&self) -> Option<(u64, SystemTime)> {
         let log = std::fs::metadata(&self.log).ok()?;
         Some((log.len(), log.modified().ok()?))
@@ -79,7 +80,7 @@ impl Watch {
 
 impl Seen {
     async fn look(&mut self, at: &Connections) -> Result<i64, sqlx::Error> {
-        // Not from a pool: getting it from one costs more than the look itself.
+        // Not from a pool: getting it from there costs more than the check itself.
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(at.watch().await?),

@@ -1,4 +1,5 @@
-//! Events below the low marks are found, a missing index is told, and documents that are far too large are not kept.
+//! Events below the low marks are found, a missing index is reported, and documents that are far too large
+//! are not kept in memory.
 
 use std::time::Duration;
 
@@ -42,7 +43,10 @@ async fn events_below_the_low_marks_are_found() {
         store.check().await.unwrap();
         let census = store.heartbeat(relay, "relay", LEASE, &held).await.unwrap();
         let lane = found.events[0].lane;
-        assert!(!census.held.contains(&lane), "whoever holds it starts over");
+        assert!(
+            !census.held.contains(&lane),
+            "the relay that held the lane must start over"
+        );
         store.leave(relay).await.unwrap();
         let held = store.take_lanes(relay, 256, LEASE).await.unwrap();
         let found = store.reader(&held).next(page(10)).await.unwrap();

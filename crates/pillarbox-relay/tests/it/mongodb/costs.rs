@@ -1,4 +1,4 @@
-//! What an event costs the server, counted in commands; the times are printed and judged by nobody.
+//! The cost of an event in commands to the server. Times are printed and not asserted.
 
 use std::{sync::Arc, time::Instant};
 
@@ -54,6 +54,6 @@ async fn a_thousand_events_cost_a_handful_of_commands() {
         each(reading),
         each(settling)
     );
-    // A page and a settlement for each thousand, and now and then a question what is decided.
+    // A page and a settlement for each thousand, and now and then a query for what is decided.
     assert!(commands <= 4 * (EVENTS / PAGE) as u64, "{commands} commands");
 }

@@ -1,4 +1,4 @@
-//! What the order of events stands on, and that nothing is missed however late it is committed.
+//! The basis of the order of events, and that no event is missed, however late it is committed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use pillarbox_relay::Settlement;
 use pillarbox_testkit::{
     contract::store::scene::{Scene, drain, event, ids, page, seqs, written},
     ledger::Ledger,
-    servers,
+    servers, wait,
 };
 
 use super::{
@@ -41,7 +41,7 @@ async fn the_server_gives_seqs_in_the_order_of_writing() {
     let harness = MongoHarness::new(server).await;
     let (mut one, mut two) = (harness.session().await, harness.session().await);
     let outbox = Outbox::default();
-    // Turn by turn in two open transactions, and many at once.
+    // Alternately in two open transactions, several events at once.
     for n in 0..20 {
         let session = if n % 2 == 0 { &mut one } else { &mut two };
         let events: Vec<Event> = (0..5).map(|k| event("a").aggregate_version(n * 5 + k)).collect();
@@ -72,7 +72,8 @@ async fn of_transactions_that_follow_each_other_the_later_has_the_higher_seqs() 
         .session(&mut earlier)
         .await
         .unwrap();
-    // The later one can't change the entity while the earlier is open, nor after it, from a snapshot of before.
+    // The later transaction can't change the entity while the earlier one is open. Afterwards it can't
+    // either, because its snapshot is older.
     let refused = entities
         .update_one(doc! { "_id": "a" }, change.clone())
         .session(&mut later)
@@ -99,7 +100,7 @@ async fn of_transactions_that_follow_each_other_the_later_has_the_higher_seqs() 
     assert!(seqs[0] < seqs[1], "{seqs:?}");
 }
 
-/// Late ones come before what is newer, also when they are more than a page.
+/// Late commits come before newer events, even if they need more than a page.
 #[tokio::test]
 async fn a_late_commit_comes_before_newer_events() {
     let Some(server) = servers::mongo().await else {
@@ -126,7 +127,8 @@ async fn a_late_commit_comes_before_newer_events() {
     assert!(drain(&mut reader, page(2)).await.events.is_empty());
 }
 
-/// Many sessions beside a reader that settles as it goes: some transactions are held open for seconds, some are given up.
+/// Many sessions beside a reader that settles as it reads. Some transactions stay open for seconds, some are
+/// aborted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_keys_keep_their_order() {
     const WRITERS: u64 = 24;
@@ -161,14 +163,14 @@ async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_k
     let mut unsettled = Vec::new();
     let mut reading = true;
     while reading {
-        // What was committed before the last empty page was asked for is in it.
+        // Ask before reading: an empty page read after all writers have ended shows that nothing is left.
         let over = writers.iter().all(|writer| writer.is_finished());
         let page = reader.next(page(50)).await.unwrap();
         assert!(page.unreadable.is_empty());
         for event in &page.events {
             assert!(
                 event.seq > decided,
-                "an event came below {decided}, which was decided"
+                "an event arrived below {decided}, which was decided"
             );
             late += u32::from(event.seq < highest);
             highest = highest.max(event.seq);
@@ -176,7 +178,7 @@ async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_k
         }
         decided = page.decided;
         unsettled.extend(seqs(&page.events));
-        // Some stay in flight: discovery has to tell them from late ones.
+        // Some events stay in flight: discovery must not take them for late ones.
         if unsettled.len() > 60 {
             let published = unsettled.drain(..unsettled.len() - 20).collect();
             let settlement = Settlement {
@@ -195,10 +197,10 @@ async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_k
     println!("{verdict}; {late} came late");
     assert_eq!(verdict.duplicated, 0, "{verdict}");
     ledger.assert_whole();
-    assert!(late > 20, "only {late} came late: nothing was shown");
+    assert!(late > 20, "only {late} events were late: the test proves nothing");
 }
 
-/// The plan of the look for late commits: the index alone, and no further than what is unsettled.
+/// The plan of the search for late commits: it reads only the index, and only unsettled events.
 #[tokio::test]
 async fn a_look_reads_what_is_unsettled_and_no_more() {
     let Some(server) = servers::mongo().await else {
@@ -235,7 +237,7 @@ async fn a_look_reads_what_is_unsettled_and_no_more() {
     assert_eq!(
         stats.get_i32("totalDocsExamined").unwrap(),
         0,
-        "the index alone answers"
+        "the query must read the index only"
     );
     assert!(stats.get_i32("totalKeysExamined").unwrap() <= 21, "{stats}");
     let page = explain(pending, doc! {}).await;
@@ -243,12 +245,12 @@ async fn a_look_reads_what_is_unsettled_and_no_more() {
     assert_eq!(stats.get_i32("totalDocsExamined").unwrap(), 10);
     assert!(
         !format!("{page}").contains("\"SORT\""),
-        "the index gives the order"
+        "the index must provide the order"
     );
     open.rollback().await;
 }
 
-/// On a server of its own: others' transactions would keep the mark back.
+/// On a private server: transactions of other tests would hold the mark back.
 #[tokio::test]
 async fn what_is_decided_waits_for_open_transactions_and_no_longer() {
     let Some(server) = servers::Mongo::start().await else {
@@ -262,24 +264,20 @@ async fn what_is_decided_waits_for_open_transactions_and_no_longer() {
         .unwrap();
     for n in 0..3 {
         scene.commit_key(&format!("key-{n}"), 1).await;
-        // The server is asked once a second.
+        // The store asks the server once a second.
         tokio::time::sleep(Duration::from_millis(700)).await;
         let read = drain(&mut reader, page(10)).await;
         assert_eq!(read.events.len(), 1);
         assert!(
             read.decided < read.events[0].seq,
-            "an open transaction may come before it"
+            "an open transaction can still commit before it"
         );
     }
     open.commit().await;
     let late = drain(&mut reader, page(10)).await.events;
     assert_eq!(late.len(), 1);
-    let start = std::time::Instant::now();
-    while reader.next(page(10)).await.unwrap().decided < late[0].seq {
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "nothing is open any more"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("the store knows that no transaction is open", async || {
+        reader.next(page(10)).await.unwrap().decided >= late[0].seq
+    })
+    .await;
 }

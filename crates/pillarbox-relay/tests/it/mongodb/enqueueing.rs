@@ -1,31 +1,37 @@
-//! What a producer sends to write an event: one command where nothing has to be looked up first.
+//! The commands that a producer sends to write an event: only one, if nothing must be looked up first.
 
 use std::{
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mongodb::{
     Client, ClientSession,
-    bson::doc,
+    bson::{Document, doc},
     event::{EventHandler, command::CommandEvent},
     options::ClientOptions,
 };
-use pillarbox::{EnqueueError, Enqueued, Event, Outbox, pressure::Limit};
+use pillarbox::{EnqueueError, Enqueued, Event, Outbox, enqueue::MongodbClock, pressure::Limit};
 use pillarbox_relay::{
     pressure::{Class, Figures},
     route::Pattern,
 };
-use pillarbox_testkit::servers::{self, Mongo};
+use pillarbox_testkit::{
+    servers::{self, Mongo},
+    wait::until,
+};
 
 use super::harness::MongoHarness;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Longer than an outbox uses what it has read.
+const KNOWN_FOR: Duration = Duration::from_secs(6);
 
-/// An application whose commands are listened to.
+/// An application whose commands are recorded. The clock of its outbox stands still unless the test moves it,
+/// so the result does not depend on the speed of the machine.
 struct Application {
     harness: MongoHarness,
     client: Client,
+    clock: MongodbClock,
     outbox: Outbox,
     sent: Arc<Mutex<Vec<Sent>>>,
 }
@@ -50,10 +56,12 @@ impl Application {
                 });
             }
         }));
+        let clock = MongodbClock::stopped();
         Some(Self {
             harness,
             client: Client::with_options(options).unwrap(),
-            outbox: Outbox::default(),
+            outbox: Outbox::by_mongodb_clock(clock.clone()),
+            clock,
             sent,
         })
     }
@@ -64,6 +72,8 @@ impl Application {
             .harness
             .store
             .gauge
+            .as_ref()
+            .unwrap()
             .set_classes(classes)
             .await
             .unwrap();
@@ -78,13 +88,13 @@ impl Application {
 
     async fn enqueue(&self, event: &Event) -> Result<Enqueued, EnqueueError> {
         let mut session = self.begin().await;
-        // Clones share what is known.
+        // Clones share what an outbox has read.
         let enqueued = self.outbox.clone().enqueue(&mut session, event).await?;
         session.commit_transaction().await.unwrap();
         Ok(enqueued)
     }
 
-    /// The commands of the application's transactions since this was last asked.
+    /// The commands of the application's transactions since the last call.
     fn commands(&self) -> Vec<String> {
         let sent = std::mem::take(&mut *self.sent.lock().unwrap());
         let of_transactions = sent.into_iter().filter(|sent| sent.in_transaction);
@@ -110,7 +120,7 @@ async fn a_new_event_is_one_command() {
     let given = event().id(uuid::Uuid::now_v7());
     assert_eq!(application.enqueue(&given).await.unwrap(), Enqueued::New);
     let look = ["find", "insert", "commitTransaction"];
-    assert_eq!(application.commands(), look, "it may be there already");
+    assert_eq!(application.commands(), look, "the event may already exist");
 }
 
 #[tokio::test]
@@ -126,7 +136,8 @@ async fn an_event_written_again_is_told_as_a_duplicate_and_ends_no_transaction()
     assert_eq!(application.stored().await, 1);
 }
 
-/// What is known of one is not taken for the other: neither that it is there, nor its limits.
+/// What an outbox knows about one cluster must not be used for the other: neither that the outbox exists, nor
+/// its limits.
 #[tokio::test]
 async fn two_clusters_with_the_same_names_are_two_outboxes() {
     let (Some(one), Some(two)) = (Mongo::start().await, Mongo::start().await) else {
@@ -149,7 +160,14 @@ async fn two_clusters_with_the_same_names_are_two_outboxes() {
     assert!(matches!(missing, EnqueueError::NotMigrated { .. }), "{missing}");
     MongoHarness::at(second).await;
     let full = class("full", ">", Some(1));
-    harness.store.gauge.set_classes(&[full]).await.unwrap();
+    harness
+        .store
+        .gauge
+        .as_ref()
+        .unwrap()
+        .set_classes(&[full])
+        .await
+        .unwrap();
     let refused = enqueue(&at_first, &Outbox::default()).await.unwrap_err();
     assert!(matches!(refused, EnqueueError::Busy { .. }), "{refused}");
     for _ in 0..3 {
@@ -174,12 +192,9 @@ async fn who_gave_away_an_unused_id_loses_the_transaction_once_and_no_event() {
     assert_eq!(application.stored().await, 1);
 }
 
-/// Looks are outside of transactions.
-#[tokio::test]
-async fn a_new_limit_is_felt_within_seconds() {
-    let Some(application) = Application::new().await else {
-        return;
-    };
+/// An application that has written one event and does not know the new limit yet.
+async fn before_a_new_limit() -> Option<Application> {
+    let application = Application::new().await?;
     application.enqueue(&event()).await.unwrap();
     application.commands();
     let full = class("full", ">", Some(1));
@@ -187,15 +202,44 @@ async fn a_new_limit_is_felt_within_seconds() {
         .harness
         .store
         .gauge
+        .as_ref()
+        .unwrap()
         .set_classes(&[full])
         .await
         .unwrap();
-    let refused = async {
-        while application.is_taken("t.x").await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    assert!(
+        application.is_taken("t.x").await,
+        "limits must not be read for every event"
+    );
+    Some(application)
+}
+
+/// The limits are read outside of transactions.
+#[tokio::test]
+async fn a_new_limit_is_learnt_in_the_background() {
+    let Some(application) = before_a_new_limit().await else {
+        return;
     };
-    tokio::time::timeout(DEADLINE, refused).await.unwrap();
+    application.clock.advance(Duration::from_secs(2));
+    assert!(
+        application.is_taken("t.x").await,
+        "a producer must not wait for the read"
+    );
+    until("the new limit takes effect", async || {
+        !application.is_taken("t.x").await
+    })
+    .await;
+    let sent = application.commands();
+    assert!(!sent.contains(&"aggregate".to_owned()), "{sent:?}");
+}
+
+#[tokio::test]
+async fn a_new_limit_is_felt_at_once_by_who_has_not_looked_for_seconds() {
+    let Some(application) = before_a_new_limit().await else {
+        return;
+    };
+    application.clock.advance(KNOWN_FOR);
+    assert!(!application.is_taken("t.x").await);
     let sent = application.commands();
     assert!(!sent.contains(&"aggregate".to_owned()), "{sent:?}");
 }
@@ -213,7 +257,7 @@ fn class(name: &str, topic: &str, hard: Option<u64>) -> Class {
 }
 
 impl Application {
-    /// The relay's figures, of now.
+    /// Writes the relay's figures. They count as new whenever they are read.
     async fn note(&self, pending: &[u64]) {
         let figures = Figures {
             at: 0,
@@ -221,7 +265,18 @@ impl Application {
             drained: 100.0,
             classes: pending.iter().map(|pending| (*pending, None)).collect(),
         };
-        self.harness.store.gauge.note(&figures).await.unwrap();
+        self.harness
+            .store
+            .gauge
+            .as_ref()
+            .unwrap()
+            .note(&figures)
+            .await
+            .unwrap();
+        let database = self.client.default_database().unwrap();
+        let rows = database.collection::<Document>("outbox_events_pressure");
+        let ahead = doc! { "$set": { "measured_at": { "$add": ["$$NOW", 3_600_000] } } };
+        rows.update_many(doc! {}, vec![ahead]).await.unwrap();
     }
 
     async fn is_taken(&self, topic: &str) -> bool {
@@ -247,14 +302,10 @@ async fn what_a_process_wrote_itself_counts_at_once_whatever_the_order_of_the_cl
         return;
     };
     application.note(&[0, 0, 0]).await;
-    let noted = Instant::now();
-    let mut taken = 0;
-    while application.is_taken("near.x").await {
-        taken += 1;
-        assert!(taken <= 20, "the limit holds");
+    for taken in 0..20 {
+        assert!(application.is_taken("near.x").await, "after {taken}");
     }
-    // Of old figures nobody makes use, and what was written just before one's own count counts twice.
-    assert!(taken == 20 || noted.elapsed().as_secs() >= 2, "{taken}");
+    assert!(!application.is_taken("near.x").await, "the limit holds");
 }
 
 #[tokio::test]
@@ -272,14 +323,37 @@ async fn a_class_is_not_refused_for_what_others_wrote_while_the_relay_lives() {
     let mut session = application.begin().await;
     application.outbox.enqueue_all(&mut session, &bulk).await.unwrap();
     session.commit_transaction().await.unwrap();
-    // What this process has just written counts for every class.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    for seconds in [0, 1, 3, 4, 6] {
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-        let noted = Instant::now();
+    application.note(&[50, 0]).await;
+    assert!(
+        !application.is_taken("order.x").await,
+        "events that this process has just written count for every class"
+    );
+    for seconds in [1, 0, 2, 3, 4, 6] {
+        application.clock.advance(Duration::from_secs(seconds));
         application.note(&[50, 0]).await;
-        let taken = application.is_taken("order.x").await;
-        // Unless the machine stood still: figures of so long ago say that no relay lives.
-        assert!(taken || noted.elapsed().as_secs() >= 2, "after {seconds} s");
+        assert!(application.is_taken("order.x").await, "after {seconds} s");
     }
+}
+
+#[tokio::test]
+async fn where_the_relay_is_silent_all_that_waits_counts_for_every_class() {
+    let classes = [
+        class("bulk", "bulk.>", Some(1_000)),
+        class("orders", "order.>", Some(20)),
+    ];
+    let Some(application) = Application::with_classes(&classes).await else {
+        return;
+    };
+    // As if another process had written it.
+    let bulk: Vec<Event> = (0..20)
+        .map(|_| Event::to("bulk.x").event_type("X").aggregate("thing", "1"))
+        .collect();
+    let mut session = application.begin().await;
+    Outbox::default().enqueue_all(&mut session, &bulk).await.unwrap();
+    session.commit_transaction().await.unwrap();
+    for seconds in [0, 1, 3, 6] {
+        application.clock.advance(Duration::from_secs(seconds));
+        assert!(!application.is_taken("order.x").await, "after {seconds} s");
+    }
+    assert!(application.is_taken("bulk.x").await);
 }

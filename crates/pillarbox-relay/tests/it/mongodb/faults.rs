@@ -1,5 +1,5 @@
-//! What the server does to a relay at work: refusals in each command, lost connections, elections, `kill -9`. Nothing is lost,
-//! and each key keeps its order.
+//! Faults of the server while a relay works: errors in each command, lost connections, elections, `kill -9`.
+//! No event is lost, and each key keeps its order.
 
 use std::{
     sync::{
@@ -34,7 +34,7 @@ const HABITS: Habits = Habits {
 /// How long to wait until a command has failed often enough.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Producers and two relays at work.
+/// Producers and two relays.
 struct Work {
     ledger: Arc<Ledger>,
     sink: Arc<Noting>,
@@ -78,7 +78,7 @@ impl Work {
         for relay in self.relays.drain(..) {
             relay.stop().await.unwrap();
         }
-        assert_eq!(self.pending().await, 0, "what was delivered is settled");
+        assert_eq!(self.pending().await, 0, "delivered events must be settled");
     }
 
     async fn pending(&self) -> u64 {
@@ -92,14 +92,15 @@ impl Work {
     }
 }
 
-/// The next two of these commands fail for the relays' own clients, for nobody else's. Returns how many have failed so far.
+/// Lets the next two of these commands fail, only for the clients of the relays. Returns how many have failed
+/// so far.
 async fn fail(server: &Mongo, command: &str, how: &Document) -> i64 {
     let admin = server.direct(0).database("admin");
     let mut data = doc! { "failCommands": [command], "appName": "pillarbox" };
     data.extend(how.clone());
     let on = doc! { "configureFailPoint": "failCommand", "mode": { "times": 2 }, "data": data };
     admin.run_command(on).await.unwrap();
-    // The count goes on from one use of the failpoint to the next.
+    // The failpoint keeps its count from one use to the next.
     let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };
     let start = std::time::Instant::now();
     loop {
@@ -145,7 +146,7 @@ async fn a_refusal_or_a_lost_connection_in_any_command_loses_nothing() {
         for how in &ways {
             let count = fail(&server, command, how).await;
             println!("{command}, {how}: failed {} times", count - before);
-            assert!(count > before, "{command} never failed: nothing was shown");
+            assert!(count > before, "{command} never failed: the test proves nothing");
             before = count;
         }
     }
@@ -168,7 +169,7 @@ async fn elections_in_a_set_of_three_lose_nothing() {
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let primary = server.direct(server.primary().await);
         let step_down = doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 3, "force": true };
-        // The old primary may end the connection before it answers.
+        // The old primary may close the connection before it answers.
         let _ = primary.database("admin").run_command(step_down).await;
         server.primary().await;
     }
@@ -190,7 +191,7 @@ async fn kill_9_of_the_server_under_load_loses_nothing() {
     work.end(writers).await;
 }
 
-/// A relay that dies at work leaves its lanes to the other after its lease.
+/// When a relay dies, the other one takes its lanes after the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_dies_is_replaced_by_another() {
     let Some(server) = Mongo::start().await else {

@@ -1,4 +1,4 @@
-//! A fresh database for each check, and the application's ways into it.
+//! A new database for each check, and the application's connections to it.
 
 use std::sync::Arc;
 
@@ -11,9 +11,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
     dead::DeadLetters,
-    notice::Notices,
-    reprocess::Schedules,
-    store::{Admin, Store},
+    store::{Admin, Store, records::Records},
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
 use pillarbox_testkit::servers::Mongo;
@@ -75,12 +73,16 @@ impl StoreHarness for MongoHarness {
         Some(self.store.dead_letters.clone())
     }
 
-    fn notices(&self) -> Option<Arc<dyn Notices>> {
-        Some(self.store.notices.clone())
+    fn records(&self) -> Arc<dyn Records> {
+        self.store.records.clone()
     }
 
-    fn schedules(&self) -> Option<Arc<dyn Schedules>> {
-        Some(self.store.schedules.clone())
+    fn versions(&self) -> Option<Arc<dyn pillarbox_relay::check::versions::AggregateVersions>> {
+        self.store.versions.clone()
+    }
+
+    fn gauge(&self) -> Option<Arc<dyn pillarbox_relay::pressure::Gauge>> {
+        self.store.gauge.clone()
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

@@ -1,4 +1,4 @@
-//! Dead letters beside a relay that goes on settling.
+//! Dead letters are replayed while a relay settles.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ use super::harness::MongoHarness;
 const KEYS: usize = 8;
 const EVENTS: usize = 6;
 
-/// Both write to the documents of the lanes, so of two at once one begins anew. None of them may be told of that, and what
-/// was replayed goes out before what waits behind it.
+/// Both write to the documents of the lanes, so of two at the same time one must retry. Neither may report
+/// that as an error, and replayed events must be sent before the events that wait behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replays_and_settlements_of_the_same_keys_wait_for_each_other() {
     let Some(server) = servers::mongo().await else {
@@ -83,7 +83,7 @@ async fn replays_and_settlements_of_the_same_keys_wait_for_each_other() {
         let seqs: Vec<_> = of_key.map(|due| due.event.seq).collect();
         let expected: Vec<_> = events.iter().map(|event| event.seq).collect();
         assert_eq!(seqs, expected, "all of {key}, in order");
-        // Each of the two saw the other's events, or they would both have named a first one.
+        // Each of the two saw the other's events. Otherwise both would have made one event due.
         let due = doc! { "key": key, "due_at": { "$exists": true } };
         assert_eq!(parked_ones.count_documents(due).await.unwrap(), 1, "{key}");
     }

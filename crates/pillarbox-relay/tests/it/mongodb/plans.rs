@@ -1,4 +1,4 @@
-//! Cost: every query goes by an index, and what was ever delivered costs nothing.
+//! Cost: every query uses an index, and delivered events cost nothing.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use super::harness::MongoHarness;
 
-/// Delivered, and of old deaths that nobody looks at any more.
+/// Settled events. The first `OLD_LETTERS` of them are dead, and their letters are discarded.
 const HISTORY: u32 = 10_000;
 const OLD_LETTERS: u32 = 3_000;
-/// More than any command here has to look at, and far less than the history.
+/// More than any command here has to examine, and far less than the history.
 const LOOKED_AT_MAX: i64 = 1_500;
 const PAGE: PageLimit = PageLimit {
     events: 200,
@@ -26,7 +26,7 @@ const PAGE: PageLimit = PageLimit {
     payload_bytes_max: 1 << 20,
 };
 
-/// Before everything else that is in the outbox.
+/// A seq before all other events of the outbox.
 fn old(n: u32) -> Timestamp {
     Timestamp {
         time: 1_700_000_000,
@@ -60,7 +60,7 @@ async fn fill(harness: &MongoHarness) {
     letters.insert_many((1..=OLD_LETTERS).map(letter)).await.unwrap();
 }
 
-/// Everything a relay and a person ask, some of it in transactions.
+/// Every command that a relay or a person sends, some of them in transactions.
 async fn everything(harness: &MongoHarness) {
     let open = &harness.store;
     let (store, letters) = (&open.store, &open.dead_letters);
@@ -113,11 +113,13 @@ async fn everything(harness: &MongoHarness) {
     letters.show(page.events[72].event.id).await.unwrap().unwrap();
     letters.touched(&all).await.unwrap();
     let (print, since) = (&groups[0].fingerprint, groups[0].first_died_at);
-    open.notices.open().await.unwrap();
-    open.notices.died_since(print, since).await.unwrap();
+    letters.causes().await.unwrap();
+    let records = open.notices();
+    records.told().await.unwrap();
+    records.claim("log", scene::LONG).await.unwrap();
     assert_eq!(
-        open.schedules
-            .candidates(&all, Duration::ZERO, 3, 5)
+        letters
+            .replayable(&all, Duration::ZERO, 3, 5)
             .await
             .unwrap()
             .len(),
@@ -126,15 +128,16 @@ async fn everything(harness: &MongoHarness) {
     assert_eq!(letters.replay(&all, 5, ReplayAs::Same, &actor).await.unwrap(), 5);
     assert_eq!(letters.replay(&all, 5, ReplayAs::New, &actor).await.unwrap(), 5);
     assert_eq!(letters.discard(&all, 5, &actor).await.unwrap(), 5);
-    open.notices.outcome(print, since).await.unwrap();
+    letters.outcome(print, since).await.unwrap();
     assert_eq!(letters.expire(scene::LONG, 10).await.unwrap(), 10);
     let seqs: Vec<i64> = page.events.iter().map(|event| event.seq).collect();
-    open.versions.dead_among(&seqs).await.unwrap();
+    let versions = open.require_versions().unwrap();
+    versions.dead_among(&seqs).await.unwrap();
     let aggregates: Vec<_> = (0..50)
         .map(|n| ("order".to_owned(), format!("old-{n}")))
         .collect();
     assert!(
-        open.versions
+        versions
             .latest(&aggregates)
             .await
             .unwrap()
@@ -144,7 +147,7 @@ async fn everything(harness: &MongoHarness) {
     open.admin.status().await.unwrap();
     assert_eq!(open.admin.recent(20).await.unwrap().len(), 20);
     open.admin.low_mark().await.unwrap();
-    // A second reader begins with everything that is pending.
+    // A second reader starts with all pending events.
     store.reader(&held).next(PAGE).await.unwrap();
 }
 
@@ -160,7 +163,7 @@ fn number(entry: &Document, name: &str) -> i64 {
     }
 }
 
-/// The server's own profiler writes down how it went about each command.
+/// The server's profiler records how it ran each command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_query_goes_by_an_index_and_the_history_costs_nothing() {
     let Some(server) = servers::mongo().await else {
@@ -179,13 +182,13 @@ async fn every_query_goes_by_an_index_and_the_history_costs_nothing() {
         "outbox_events_recoveries",
     ];
     let large = large.map(|name| format!("{}.{name}", database.name()));
-    // A look into another collection counts where it was asked from.
+    // A lookup in another collection is recorded at the collection of the command.
     let looked = doc! { "ns": { "$regex": "[.]outbox_events" }, "planSummary": { "$exists": true } };
     let profile = database.collection::<Document>("system.profile");
     let entries: Vec<Document> = profile.find(looked).await.unwrap().try_collect().await.unwrap();
     assert!(
         entries.len() > 30,
-        "only {} commands were written down",
+        "the profiler recorded only {} commands",
         entries.len()
     );
     for entry in &entries {
@@ -195,6 +198,9 @@ async fn every_query_goes_by_an_index_and_the_history_costs_nothing() {
             .is_ok_and(|name| large.iter().any(|large| large == name));
         assert!(!is_large || !plan.contains("COLLSCAN"), "{entry:#?}");
         let examined = number(entry, "keysExamined") + number(entry, "docsExamined");
-        assert!(examined < LOOKED_AT_MAX, "{examined} were looked at: {entry:#?}");
+        assert!(
+            examined < LOOKED_AT_MAX,
+            "{examined} documents or keys were examined: {entry:#?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! `claim: rows`: events are locked one by one, as services with such a collection know it.
+//! `claim: rows`: events are locked one by one, as in services that already use such a collection.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use pillarbox_relay::{
 use pillarbox_testkit::{
     contract::store::scene::{dead, event, failed, page, parked},
     ledger::Ledger,
-    servers,
+    servers, wait,
 };
 
 use super::{
@@ -33,7 +33,7 @@ fn open(url: &str) -> OpenStore {
     .unwrap()
 }
 
-/// A relay that has said that it lives.
+/// A relay that has sent a heartbeat.
 async fn living(url: &str) -> (OpenStore, RelayId) {
     let (store, relay) = (open(url), RelayId::now_v7());
     store.store.heartbeat(relay, "one", LEASE, &[]).await.unwrap();
@@ -69,7 +69,11 @@ async fn a_claimed_event_is_locked_for_a_minute_and_nobody_elses() {
     assert!(mine.more);
     let mut reader = second.store.reader(&[]);
     let theirs = reader.next(page(100)).await.unwrap();
-    assert_eq!(theirs.events.len(), 4, "the others");
+    assert_eq!(
+        theirs.events.len(),
+        4,
+        "the second relay must get the other events"
+    );
     let locked = one(&harness, &mine.events[0].event).await;
     assert_eq!(locked.get_str("status").unwrap(), "processing");
     assert_eq!(locked.get_str("locked_by").unwrap(), me.to_string());
@@ -80,7 +84,7 @@ async fn a_claimed_event_is_locked_for_a_minute_and_nobody_elses() {
         .timestamp_millis();
     assert_eq!(until - began, 60_000);
 
-    // The first is not heard of any more.
+    // The locks of the first relay end.
     let over =
         doc! { "$set": { "locked_until": DateTime::from_millis(DateTime::now().timestamp_millis() - 1) } };
     harness
@@ -89,15 +93,11 @@ async fn a_claimed_event_is_locked_for_a_minute_and_nobody_elses() {
         .await
         .unwrap();
     let mut recovered = Vec::new();
-    let start = std::time::Instant::now();
-    while recovered.len() < 6 {
+    wait::until("stale locks are recovered", async || {
         recovered.extend(reader.next(page(100)).await.unwrap().events);
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "stale locks are recovered"
-        );
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        recovered.len() >= 6
+    })
+    .await;
     assert_eq!(recovered.len(), 6);
 }
 
@@ -121,7 +121,7 @@ async fn what_becomes_of_a_claimed_event_is_written_down_and_unlocks_it() {
         ..Settlement::default()
     };
     let settled = store.store.settle(&[], &settlement).await.unwrap();
-    assert_eq!(settled.free.len(), 1, "nothing waits for anything");
+    assert_eq!(settled.free.len(), 1, "the held event must be free at once");
     for (event, status, attempts) in read
         .iter()
         .zip([("published", 0), ("failed", 1), ("pending", 0), ("dead", 5)])
@@ -137,20 +137,12 @@ async fn what_becomes_of_a_claimed_event_is_written_down_and_unlocks_it() {
     assert_eq!(
         again.iter().map(|e| e.seq).collect::<Vec<_>>(),
         [read[2].seq],
-        "not before its delay is over"
+        "a failed event must wait for its delay"
     );
-    let start = std::time::Instant::now();
-    let retried = loop {
-        let page = reader.next(page(10)).await.unwrap();
-        if !page.events.is_empty() {
-            break page.events;
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "it is due again");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let retried = next(&mut *reader).await;
     assert_eq!((retried[0].seq, retried[0].attempts), (read[1].seq, 1));
 
-    // Whoever leaves hands back what it has.
+    // A relay that leaves releases its locks.
     store.store.leave(relay).await.unwrap();
     assert_eq!(
         one(&harness, &read[2].event).await.get_str("status").unwrap(),
@@ -177,21 +169,20 @@ async fn an_event_with_its_own_limit_is_tried_again_where_events_never_die() {
         };
         store.store.settle(&[], &settlement).await.unwrap();
         read = next(&mut *reader).await;
-        assert_eq!(read[0].attempts, attempts, "it is not stranded");
+        assert_eq!(read[0].attempts, attempts, "the event must not be left behind");
     }
 }
 
-/// The next events, whenever they come.
+/// Waits for the next events.
 async fn next(reader: &mut dyn Reader) -> Vec<StoredEvent> {
-    let start = std::time::Instant::now();
-    loop {
+    wait::until_ok(async || {
         let page = reader.next(page(10)).await.unwrap();
-        if !page.events.is_empty() {
-            return page.events;
+        match page.events.is_empty() {
+            true => Err("no event is due"),
+            false => Ok(page.events),
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "events come");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -217,13 +208,20 @@ async fn a_claim_that_nobody_knows_of_expires_while_its_relay_lives() {
         .unwrap();
     store.store.heartbeat(relay, "one", LEASE, &[]).await.unwrap();
     let until = async |event: &Event| *one(&harness, event).await.get_datetime("locked_until").unwrap();
-    assert!(until(&known).await > soon, "what is at work stays locked");
-    assert_eq!(until(&late).await, soon, "the other is not renewed");
+    assert!(
+        until(&known).await > soon,
+        "an event in progress must stay locked"
+    );
+    assert_eq!(
+        until(&late).await,
+        soon,
+        "the lock of the other event must not be renewed"
+    );
     let again = next(&mut *reader).await;
     assert_eq!(
         again.iter().map(|e| e.event.id).collect::<Vec<_>>(),
         [late.id],
-        "and comes again"
+        "the late event must be read again"
     );
 }
 
@@ -254,7 +252,7 @@ async fn several_relays_share_the_events_and_deliver_each() {
     let sink = noting(&ledger);
     let relays: Vec<EngineHandle> = (0..3).map(|_| relay(&harness.url, &sink)).collect();
     for n in 0..40 {
-        // A key each: no order is promised.
+        // Each event has its own key, because `rows` promises no order.
         let events: Vec<Event> = (0..10).map(|k| event(&format!("key-{n}-{k}"))).collect();
         commit(&harness, &events).await;
         events

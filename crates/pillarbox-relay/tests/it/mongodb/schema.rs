@@ -1,4 +1,4 @@
-//! Making the outbox, and what is said where it is not there or can't be.
+//! Creating the outbox, and the errors if it is missing or can't be created.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn a_missing_outbox_says_migrate() {
         .list_collection_names()
         .await
         .unwrap();
-    assert!(made.is_empty(), "looking makes nothing: {made:?}");
+    assert!(made.is_empty(), "a check must create nothing: {made:?}");
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_session_without_a_transaction_is_refused_and_stays_usable() {
     session.start_transaction().await.unwrap();
     outbox.enqueue(&mut session, &event()).await.unwrap();
     session.commit_transaction().await.unwrap();
-    // The one before is over.
+    // The transaction before has ended.
     let error = outbox.enqueue(&mut session, &event()).await.unwrap_err();
     assert!(matches!(error, EnqueueError::NoTransaction), "{error}");
     assert_eq!(harness.events().count_documents(doc! {}).await.unwrap(), 1);
@@ -167,7 +167,7 @@ async fn what_could_never_be_found_is_refused_where_it_is_written() {
     harness.events().insert_one(same.clone()).await.unwrap();
     assert!(
         harness.events().insert_one(same).await.is_err(),
-        "an event_id is there once"
+        "an event_id must be unique"
     );
 }
 
@@ -263,6 +263,10 @@ async fn an_outbox_of_version_3_is_brought_up_to_date() {
     for new in ["outbox_events_pressure", "outbox_events_keys"] {
         collection(new).drop().await.unwrap();
     }
+    collection("outbox_events_notices")
+        .insert_one(doc! { "_id": "old" })
+        .await
+        .unwrap();
     let version = doc! { "$set": { "value": 3 } };
     let meta = collection("outbox_events_meta");
     meta.update_one(doc! { "_id": "schema_version" }, version)
@@ -275,5 +279,6 @@ async fn an_outbox_of_version_3_is_brought_up_to_date() {
     store.check().await.unwrap();
     let names = harness.database().list_collection_names().await.unwrap();
     assert!(names.contains(&"outbox_events_keys".to_owned()), "{names:?}");
+    assert!(!names.contains(&"outbox_events_notices".to_owned()), "{names:?}");
     assert!(admin.migrate().await.unwrap()[0].contains("up to date"));
 }

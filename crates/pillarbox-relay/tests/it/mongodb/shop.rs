@@ -1,5 +1,5 @@
-//! An application that changes an entity and enqueues its event in one session transaction, and a sink that notes what it
-//! sees.
+//! An application that changes an entity and enqueues its event in one session transaction, and a sink that
+//! records what it receives.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -26,7 +26,7 @@ use pillarbox_relay::{
     route::Routes,
     sink::{Capabilities, Outcome, Outgoing, SinkError, SinkErrorKind},
 };
-use pillarbox_testkit::ledger::Ledger;
+use pillarbox_testkit::{ledger::Ledger, wait};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use uuid::Uuid;
 
@@ -34,14 +34,14 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Habits {
     pub(super) keys: usize,
-    /// Of a hundred: given up in the end.
+    /// Per cent that are aborted in the end.
     pub(super) given_up: u32,
-    /// Of a hundred: held open, up to this long.
+    /// Per cent that are kept open, for at most `held_open_max`.
     pub(super) held_open: u32,
     pub(super) held_open_max: Duration,
 }
 
-/// Commits `count` transactions of one or two events each, whatever the server does meanwhile.
+/// Commits `count` transactions of one or two events each, whatever the server does.
 pub(super) async fn produce(
     client: Client,
     ledger: Arc<Ledger>,
@@ -67,7 +67,7 @@ pub(super) async fn produce(
             }
             Ok(None) => events.iter().for_each(|event| ledger.rolled_back(event.id)),
             Err(_) => {
-                // Every error but a lost commit, which is asked for again, means that nothing was written.
+                // A lost commit is asked for again. Every other error means that nothing was written.
                 events.iter().for_each(|event| ledger.rolled_back(event.id));
                 tokio::time::sleep(Duration::from_millis(rng.random_range(1..20))).await;
             }
@@ -82,7 +82,7 @@ fn event(key: &str) -> Event {
         .payload(r#"{"total": 990}"#)
 }
 
-/// The number of the key's last event, or none when it was given up.
+/// Returns the number of the key's last event, or `None` if the transaction was aborted.
 async fn attempt(
     client: &Client,
     key: &str,
@@ -125,7 +125,7 @@ async fn write(session: &mut ClientSession, key: &str, events: &[Event]) -> Resu
     Ok(u64::try_from(entity.unwrap().get_i64("n").unwrap()).unwrap())
 }
 
-/// Asks until it is known what became of the transaction.
+/// Repeats the commit until its result is known.
 pub(super) async fn commit(session: &mut ClientSession) -> Result<(), Error> {
     let start = std::time::Instant::now();
     loop {
@@ -136,7 +136,7 @@ pub(super) async fn commit(session: &mut ClientSession) -> Result<(), Error> {
             {
                 assert!(
                     start.elapsed() < Duration::from_secs(120),
-                    "no word on a commit: {error}"
+                    "the result of a commit stays unknown: {error}"
                 );
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -145,7 +145,7 @@ pub(super) async fn commit(session: &mut ClientSession) -> Result<(), Error> {
     }
 }
 
-/// Notes what it sees. Now and then it refuses an event once, so that the side table is used, too.
+/// Records what it receives. Now and then it refuses an event once, so that the side table is used too.
 pub(super) struct Noting {
     pub(super) ledger: Arc<Ledger>,
     refused: Mutex<HashSet<Uuid>>,
@@ -181,7 +181,7 @@ pub(super) fn noting(ledger: &Arc<Ledger>) -> Arc<Noting> {
     })
 }
 
-/// A relay as another process would be: with connections of its own.
+/// A relay with its own connections, like another process.
 pub(super) fn relay(url: &str, sink: &Arc<Noting>) -> EngineHandle {
     let mut options = DatabaseOptions::new(url);
     options.answer_timeout = Duration::from_secs(10);
@@ -203,12 +203,14 @@ pub(super) fn relay(url: &str, sink: &Arc<Noting>) -> EngineHandle {
     .start()
 }
 
-/// Waits until everything committed was seen, and looks whether all promises were kept.
+/// Waits until every committed event was received, and checks all promises.
 pub(super) async fn delivered(ledger: &Ledger) {
-    let start = std::time::Instant::now();
-    while ledger.committed_and_seen() < ledger.committed_count() {
-        assert!(start.elapsed() < Duration::from_secs(90), "{}", ledger.verdict());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until_ok_within(Duration::from_secs(90), async || {
+        match ledger.committed_and_seen() < ledger.committed_count() {
+            true => Err(ledger.verdict()),
+            false => Ok(()),
+        }
+    })
+    .await;
     ledger.assert_whole();
 }

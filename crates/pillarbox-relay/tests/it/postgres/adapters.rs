@@ -1,4 +1,4 @@
-//! The ways into an application's transaction: sqlx, tokio-postgres, and diesel through diesel-async.
+//! The supported transactions of applications: sqlx, tokio-postgres, and diesel through diesel-async.
 
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ async fn diesel_connection(url: &str) -> AsyncPgConnection {
     AsyncPgConnection::establish(url).await.unwrap()
 }
 
-/// One with everything, and one with nothing that can be left out.
+/// One event with every field, and one with only the required fields.
 fn odd_events() -> Vec<Event> {
     let tomorrow = Timestamp::now().as_second() + 86_400;
     let due = Timestamp::from_microsecond(tomorrow * 1_000_000 + 123_456).unwrap();
@@ -46,7 +46,7 @@ fn odd_events() -> Vec<Event> {
     vec![full, Event::to("t").event_type("X").aggregate("a", "1")]
 }
 
-/// The whole rows but for what differs anyhow.
+/// The whole rows, without the columns that always differ.
 async fn rows(place: &Place) -> Vec<String> {
     sqlx::query_scalar(
         "select (to_jsonb(e) - 'seq' - 'txid' - 'created_at' - 'id')::text || payload from outbox_events e order by seq",
@@ -60,7 +60,7 @@ async fn forget(place: &Place) {
     place.run("truncate outbox_events").await;
 }
 
-/// Two together, and one alone, which goes in by another statement.
+/// Writes two events together and one alone, because a single event has its own statement.
 async fn write_odd(tx: &mut impl Transaction, events: &[Event]) {
     let outbox = Outbox::default();
     outbox.enqueue_all(tx, events).await.unwrap();
@@ -101,7 +101,7 @@ async fn every_adapter_writes_the_same_rows() {
     assert_eq!(rows(&place).await, expected);
 }
 
-/// What every adapter promises, in an open transaction whose events will be committed.
+/// Checks what every adapter promises in an open transaction. Returns the events to be committed.
 async fn promises(tx: &mut impl Transaction) -> Vec<Event> {
     let outbox = Outbox::default();
     let bad = [event("a"), event("a").payload("{")];
@@ -110,7 +110,7 @@ async fn promises(tx: &mut impl Transaction) -> Vec<Event> {
         matches!(refused, Err(EnqueueError::Refused { index: 1, .. })),
         "{refused:?}"
     );
-    // More than one statement takes.
+    // More events than fit into one statement.
     let mut events: Vec<Event> = (0..1_203).map(|n| event(&format!("k{}", n % 7))).collect();
     events.push(events[0].clone());
     let enqueued = outbox.enqueue_all(tx, &events).await.unwrap();
@@ -123,7 +123,7 @@ async fn promises(tx: &mut impl Transaction) -> Vec<Event> {
     events
 }
 
-/// What is there is what was committed, in its order.
+/// Checks that the table holds the committed events, in order.
 async fn holds(place: &Place, events: &[Event]) {
     let stored = drain(&mut place.reader(), page(5_000)).await;
     assert_eq!(ids(&stored), written(events));
@@ -205,19 +205,32 @@ fn not_migrated(refused: Result<Enqueued, EnqueueError>) {
     assert!(error.to_string().contains("pillarbox migrate"), "{error}");
 }
 
-/// The version is taken, and the library's own way of telling so is understood.
+/// The version already exists, and the adapter recognises how its library reports that.
 #[tokio::test]
 async fn every_adapter_tells_who_comes_second_with_a_version() {
-    use pillarbox_relay::check::versions::AggregateVersions;
+    use pillarbox_relay::check::versions::{AggregateVersions, VersionIndex};
     let Some(place) = place().await else { return };
-    assert_eq!(place.store.make_unique_index().await.unwrap().len(), 1);
-    assert!(place.store.make_unique_index().await.unwrap().is_empty());
-    assert!(place.store.has_index().await.unwrap(), "it serves the check, too");
+    assert_eq!(
+        place.store.make_index(VersionIndex::Unique).await.unwrap().len(),
+        1
+    );
+    assert!(
+        place
+            .store
+            .make_index(VersionIndex::Unique)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        place.store.has_index().await.unwrap(),
+        "the index also serves the check of versions"
+    );
     let outbox = Outbox::default();
     let taken = event("o-1").aggregate_version(3);
     let mut tx = place.pool.begin().await.unwrap();
     outbox.enqueue(&mut tx, &taken).await.unwrap();
-    // No version, or the same one again of the same event, takes nothing.
+    // An event without a version, and the same event again, are accepted.
     outbox.enqueue(&mut tx, &event("o-1")).await.unwrap();
     outbox.enqueue(&mut tx, &event("o-1")).await.unwrap();
     assert_eq!(

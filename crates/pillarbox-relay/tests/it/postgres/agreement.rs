@@ -1,4 +1,4 @@
-//! What the library's check says of an event, the function in the database says too, word for word.
+//! The function in the database refuses an event with the same message as the library's check.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ const CALL: &str = "select pillarbox.enqueue(topic => $1, key => $2, event_type 
     available_at => timestamptz 'epoch' + $14 * interval '1 microsecond', max_attempts => $15, base_delay_ms => $16,
     max_delay_ms => $17, backoff_multiplier => $18)";
 
-/// A year, so that times before it are written as the library writes them.
+/// The start of year 1. Earlier times are raised to it, so that both sides print them the same way.
 const YEAR_1: i64 = -62_135_596_800_000_000;
 
-/// Every part may be odd; about half of the events are not.
+/// Every part can be odd; about half of the events have no odd part.
 fn event(fuzz: &mut Fuzz) -> Event {
     let odd_names = fuzz.one_in(3);
     let mut name = |usual: &str| match odd_names && fuzz.one_in(5) {
@@ -52,7 +52,7 @@ fn event(fuzz: &mut Fuzz) -> Event {
         event.schema_version = small(fuzz, 3);
     }
     if fuzz.one_in(8) {
-        // Half a day away from where it would be one day more.
+        // Half a day away from a whole number of days, so that the passing of time can't change that number.
         let days = i64::from(small(fuzz, 800));
         event.available_at =
             Timestamp::from_second(Timestamp::now().as_second() + days * 86_400 + 43_200).ok();
@@ -118,7 +118,7 @@ fn payload(fuzz: &mut Fuzz) -> String {
     }
 }
 
-/// What PostgreSQL can't be sent at all: there is no zero in its texts.
+/// Whether PostgreSQL can receive the event at all: its texts can't contain NUL.
 fn can_be_sent(event: &Event) -> bool {
     let texts = [
         &event.topic,
@@ -141,7 +141,7 @@ fn can_be_sent(event: &Event) -> bool {
             .all(|text| !text.contains('\0'))
 }
 
-/// The refusal, if it is one.
+/// Returns the refusal, if the function refuses the event.
 async fn call(pool: &PgPool, event: &Event) -> Result<(), String> {
     let called = sqlx::query(CALL)
         .bind(&event.topic)
@@ -169,20 +169,20 @@ async fn call(pool: &PgPool, event: &Event) -> Result<(), String> {
         Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "PB400") => {
             Err(error.message().to_owned())
         }
-        Err(error) => panic!("neither written nor refused: {error}: {event:?}"),
+        Err(error) => panic!("neither stored nor refused: {error}: {event:?}"),
     }
 }
 
 fn assert_same_words(library: &CheckError, function: &str, event: &Event) {
     match library {
-        // Each parser has its own words for what it found.
+        // Each JSON parser has its own message.
         CheckError::PayloadNotJson { .. } => assert!(
-            // Too deep for PostgreSQL's parser is too deep, whatever comes behind.
+            // If PostgreSQL's parser finds the nesting too deep, it does not look at the rest.
             function.starts_with("the payload is not JSON: ")
                 || function.starts_with("the payload is nested"),
             "{function}: {event:?}"
         ),
-        // Which letters can be shown as they are is a table of Unicode's that the database lacks.
+        // Whether a character is printable is in a table of Unicode that the database does not have.
         CheckError::Character { field, character }
             if !(character.is_ascii() || character.is_control() || character.is_whitespace()) =>
         {
@@ -195,7 +195,7 @@ fn assert_same_words(library: &CheckError, function: &str, event: &Event) {
     }
 }
 
-/// Events through the function: refused in the library's words, or stored and read back the same.
+/// Events through the function: refused with the library's message, or stored and read back the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_fuzz_enqueue_function_postgres() {
     let campaign = Campaign::begin("fuzz_enqueue_function_postgres");
@@ -229,7 +229,7 @@ async fn torture_fuzz_enqueue_function_postgres() {
     fuzz::said(&campaign, tried);
 }
 
-/// The edges, each at its last good and its first bad value.
+/// Every limit, with its last good and its first bad value.
 #[tokio::test]
 async fn the_function_draws_each_limit_where_the_library_does() {
     let Some(place) = place().await else { return };
@@ -237,7 +237,7 @@ async fn the_function_draws_each_limit_where_the_library_does() {
     let retry = |retry| good().retry(retry);
     let at = |seconds| Timestamp::now() + Duration::from_secs(seconds);
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
-    // Brackets in strings, behind what only looks like their end.
+    // Brackets inside strings, after characters that only look like the end of the string.
     let disguised = |levels: usize| {
         let strings = format!(
             r#""\\", "\"{}", {{"]\\\"}}": -1.5e+3, "a": [true, false, null]}}"#,

@@ -1,18 +1,17 @@
-//! What discovery assumes is checked: where it does not hold nothing is lost.
+//! The assumptions of discovery are checked. If one does not hold, no event is lost.
 
 use pillarbox_relay::{
     Settlement, Store,
     store::{Admin, HeldLane, Reader, StoreErrorKind},
 };
+use pillarbox_testkit::wait;
 
 use super::{LEASE, Place, drain, ids, page, place, written};
 
-/// Delivers what there is and writes the low marks down, as a relay does.
+/// Delivers all events and records the low marks, as a relay does.
 async fn deliver(place: &Place, reader: &mut Box<dyn Reader>, held: &[HeldLane]) -> Vec<HeldLane> {
-    let mut decided = 0;
-    let start = std::time::Instant::now();
     let mut last = 0;
-    while decided < last || last == 0 {
+    let decided = wait::until_ok(async || {
         let found = reader.next(page(100)).await.unwrap();
         let published: Vec<i64> = found.events.iter().map(|event| event.seq).collect();
         last = published.iter().copied().max().unwrap_or(last);
@@ -21,9 +20,12 @@ async fn deliver(place: &Place, reader: &mut Box<dyn Reader>, held: &[HeldLane])
             ..Settlement::default()
         };
         place.store.settle(held, &settlement).await.unwrap();
-        decided = found.decided;
-        assert!(start.elapsed() < super::DEADLINE, "nothing is decided");
-    }
+        match last > 0 && found.decided >= last {
+            true => Ok(found.decided),
+            false => Err(format!("{} is decided, expected {last}", found.decided)),
+        }
+    })
+    .await;
     let marked: Vec<HeldLane> = held
         .iter()
         .map(|held| HeldLane {
@@ -40,7 +42,7 @@ async fn deliver(place: &Place, reader: &mut Box<dyn Reader>, held: &[HeldLane])
     marked
 }
 
-/// Ten events delivered and the low marks above them.
+/// A place with ten delivered events, and low marks above them.
 async fn delivered() -> Option<(Place, Box<dyn Reader>, Vec<HeldLane>)> {
     let place = place().await?;
     place.store.check().await.unwrap();
@@ -50,14 +52,14 @@ async fn delivered() -> Option<(Place, Box<dyn Reader>, Vec<HeldLane>)> {
     Some((place, reader, marked))
 }
 
-/// What the next relay finds.
+/// The events that the next relay finds.
 async fn found_anew(place: &Place) -> Vec<uuid::Uuid> {
     place.store.check().await.unwrap();
     let mut reader = place.store.reader(&place.take_again().await);
     ids(&drain(&mut reader, page(100)).await)
 }
 
-/// Whether the sequence is still below the low mark, or has passed it already.
+/// Once with the sequence still below the low mark, and once with it already above.
 #[tokio::test]
 async fn events_after_a_truncate_are_found_and_counted() {
     for keys in [&["b"; 3][..], &["b"; 20][..]] {
@@ -68,7 +70,11 @@ async fn events_after_a_truncate_are_found_and_counted() {
         place.run("truncate outbox_events restart identity").await;
         let events = place.commit(keys).await;
         let pending = place.store.status().await.unwrap().pending;
-        assert_eq!(pending, keys.len() as u64, "before any relay looks");
+        assert_eq!(
+            pending,
+            keys.len() as u64,
+            "`status` must count them before a relay starts"
+        );
         assert_eq!(found_anew(&place).await, written(&events));
     }
 }
@@ -100,11 +106,7 @@ async fn a_running_relay_loses_its_lanes_when_the_sequence_goes_back() {
         let beat = place.store.heartbeat(place.relay, "relay", LEASE, &marked);
         beat.await.unwrap().held.len()
     };
-    let start = std::time::Instant::now();
-    while beat().await > 0 {
-        assert!(start.elapsed() < super::DEADLINE, "nobody looks");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    wait::until("the heartbeat returns no lanes", async || beat().await == 0).await;
     assert_eq!(
         place
             .number("select max(low_mark) from outbox_events_leases")
@@ -113,7 +115,7 @@ async fn a_running_relay_loses_its_lanes_when_the_sequence_goes_back() {
     );
 }
 
-/// Otherwise what was delivered before would pass for the delivery of a new event with its seq.
+/// Otherwise the settlement of an old event could settle a new event with the same seq.
 #[tokio::test]
 async fn nothing_from_before_a_truncate_is_settled_after_it() {
     let Some(place) = place().await else { return };
@@ -147,7 +149,7 @@ async fn two_relays_that_notice_at_once_start_over_once() {
     assert_eq!(place.number(epoch).await, before + 1);
 }
 
-/// As a session with cached seqs does.
+/// A session with cached seqs inserts like this.
 const BELOW: &str = "insert into outbox_events (seq, topic, event_type, aggregate_type, aggregate_id, payload) overriding system value
                      values (0, 't', 'T', 'order', 'late', '{}')";
 
@@ -157,17 +159,17 @@ async fn an_event_below_the_low_mark_is_found_by_a_running_relay() {
         return;
     };
     place.run(BELOW).await;
-    let start = std::time::Instant::now();
-    let error = loop {
-        assert!(start.elapsed() < super::DEADLINE, "it is not found");
-        match reader.next(page(10)).await {
-            Ok(found) => assert!(found.events.is_empty()),
-            Err(error) => break error,
+    let error = wait::until_ok(async || match reader.next(page(10)).await {
+        Ok(found) => {
+            assert!(found.events.is_empty());
+            Err("the event is not found yet")
         }
-    };
+        Err(error) => Ok(error),
+    })
+    .await;
     assert_eq!(error.kind, StoreErrorKind::Fenced, "{error}");
     let held = place.store.take_lanes(place.relay, 256, LEASE).await.unwrap();
-    assert_eq!(held.len(), 256, "they are free at once");
+    assert_eq!(held.len(), 256, "the lanes must be free at once");
     let mut reader = place.store.reader(&held);
     let found = drain(&mut reader, page(10)).await;
     assert_eq!(found.iter().map(|event| event.seq).collect::<Vec<_>>(), [0]);
@@ -188,7 +190,8 @@ async fn an_event_below_the_low_mark_is_found_by_the_next_relay() {
     assert_eq!(found.iter().map(|event| event.seq).collect::<Vec<_>>(), [0]);
 }
 
-/// As `insert … select` from another cluster writes it: ahead of this one's transactions, or behind them.
+/// `insert … select` from another cluster copies such txids: ahead of this cluster's transactions, or behind
+/// them.
 #[tokio::test]
 async fn a_foreign_txid_makes_no_difference() {
     for txid in ["900000000000", "4"] {
@@ -226,7 +229,7 @@ async fn a_sequence_with_a_cache_is_refused_with_the_way_out() {
     place.store.check().await.unwrap();
 }
 
-/// What is read again from its first event has many that are settled.
+/// A table that is read again from its first event has many settled rows.
 #[tokio::test]
 async fn a_long_gap_between_pending_events_is_stepped_over() {
     let Some(place) = place().await else { return };

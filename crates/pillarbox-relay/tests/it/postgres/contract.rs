@@ -1,4 +1,4 @@
-//! The suite that every store passes; and the same through a transaction pooler.
+//! The contract suite of stores, directly and through a transaction pooler.
 
 use std::sync::Arc;
 
@@ -8,9 +8,7 @@ use pillarbox_relay::{
     Store,
     connect::DatabaseOptions,
     dead::DeadLetters,
-    notice::Notices,
-    reprocess::Schedules,
-    store::{Admin, postgres::PostgresStore},
+    store::{Admin, postgres::PostgresStore, records::Records},
 };
 use pillarbox_testkit::{
     contract::store::{OpenTransaction, Row, StoreHarness},
@@ -28,7 +26,7 @@ struct Harness {
 
 struct Open(Transaction<'static, Postgres>);
 
-/// `direct` is the application's and the operator's way in; the store goes by `options`.
+/// The application and the operator connect to `direct`; the store uses `options`.
 async fn harness(options: DatabaseOptions, direct: &str) -> Arc<dyn StoreHarness> {
     let store = Arc::new(PostgresStore::open(&options).unwrap());
     store.migrate().await.unwrap();
@@ -54,11 +52,15 @@ impl StoreHarness for Harness {
         Some(self.store.clone())
     }
 
-    fn notices(&self) -> Option<Arc<dyn Notices>> {
+    fn records(&self) -> Arc<dyn Records> {
+        self.store.clone()
+    }
+
+    fn versions(&self) -> Option<Arc<dyn pillarbox_relay::check::versions::AggregateVersions>> {
         Some(self.store.clone())
     }
 
-    fn schedules(&self) -> Option<Arc<dyn Schedules>> {
+    fn gauge(&self) -> Option<Arc<dyn pillarbox_relay::pressure::Gauge>> {
         Some(self.store.clone())
     }
 

@@ -1,4 +1,4 @@
-//! Nothing committed is missed and nothing is read twice, however transactions end.
+//! Every committed event is read, and read once, however transactions end.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,10 +10,10 @@ use pillarbox_relay::{
     Settlement, Store,
     store::{PageLimit, StoreErrorKind},
 };
-use pillarbox_testkit::servers;
+use pillarbox_testkit::{servers, wait};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::{DEADLINE, Place, drain, event, ids, page, place, written};
+use super::{Place, drain, event, ids, page, place, written};
 
 #[tokio::test]
 async fn a_savepoint_rolled_back_takes_only_its_own_events() {
@@ -108,7 +108,7 @@ async fn a_row_that_breaks_the_rules_is_unreadable_and_stops_nothing() {
     );
 }
 
-/// A burst larger than what is read by txid at once, on top of a transaction that is open all the while.
+/// The burst is larger than one read by txid, and an older transaction stays open throughout.
 #[tokio::test]
 async fn a_burst_beside_an_old_transaction_is_read_whole_and_in_order() {
     let Some(place) = place().await else { return };
@@ -150,23 +150,20 @@ async fn a_reader_does_not_outlive_a_restart_of_the_server() {
     let events = place.commit(&["a", "b"]).await;
     assert_eq!(drain(&mut reader, page(10)).await.len(), 2);
     server.restart().await;
-    let start = Instant::now();
-    // Broken connections first, then the cursor that means nothing any more: never an answer.
-    loop {
+    // At first the connections are broken, then the cursor is invalid. It must never return a page.
+    wait::until_ok(async || {
         match reader.next(page(10)).await {
-            Ok(_) => panic!("a cursor of before the restart was used"),
+            Ok(_) => panic!("a cursor from before the restart was used"),
             Err(error) => assert_eq!(error.kind, StoreErrorKind::Away, "{}", error.chain()),
         }
-        if place.store.check().await.is_ok() {
-            break;
-        }
-        assert!(start.elapsed() < DEADLINE);
-    }
+        place.store.check().await.map_err(|error| error.chain())
+    })
+    .await;
     let mut again = place.reader();
     assert_eq!(ids(&drain(&mut again, page(10)).await), written(&events));
 }
 
-/// Writers whose transactions end late, or not at all, in any order.
+/// Transactions that end late or never, in any order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
     const WRITERS: u64 = 16;
@@ -185,7 +182,12 @@ async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
         let over = writers.iter().all(tokio::task::JoinHandle::is_finished);
         let page = reader.next(page(200)).await.unwrap();
         for event in &page.events {
-            assert!(event.seq > decided, "{} was decided, {} came", decided, event.seq);
+            assert!(
+                event.seq > decided,
+                "{} was decided, but {} arrived",
+                decided,
+                event.seq
+            );
             assert!(seen.insert(event.event.id, event.seq).is_none(), "read twice");
         }
         assert!(page.decided >= decided);
@@ -208,12 +210,11 @@ async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
     assert!(committed.len() > 200);
     assert_eq!(seen.keys().copied().collect::<HashSet<_>>(), committed);
     let last = seen.values().copied().max().unwrap();
-    assert!(decided > last / 2, "decided stays behind: {decided} of {last}");
-    let start = Instant::now();
-    while reader.next(page(200)).await.unwrap().decided < last {
-        assert!(start.elapsed() < DEADLINE, "decided never reaches the last event");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert!(decided > last / 2, "decided did not advance: {decided} of {last}");
+    wait::until("decided reaches the last event", async || {
+        reader.next(page(200)).await.unwrap().decided >= last
+    })
+    .await;
 }
 
 async fn write_until(end: Instant, pool: sqlx::PgPool, n: u64, seed: u64) -> Vec<uuid::Uuid> {
@@ -222,7 +223,7 @@ async fn write_until(end: Instant, pool: sqlx::PgPool, n: u64, seed: u64) -> Vec
     while Instant::now() < end {
         let mut tx = pool.begin().await.unwrap();
         if random.random_bool(0.3) {
-            // An xid long before the first seq.
+            // Take an xid long before the first seq.
             sqlx::query("select pg_current_xact_id()::text")
                 .execute(&mut *tx)
                 .await
@@ -248,7 +249,8 @@ async fn write_until(end: Instant, pool: sqlx::PgPool, n: u64, seed: u64) -> Vec
     committed
 }
 
-/// Small payloads are read without adding up their sizes; a large one among them ends the page and begins the next.
+/// Small payloads are read without adding up their sizes. A large one among them ends the page and starts the
+/// next.
 #[tokio::test]
 async fn large_payloads_among_small_ones_are_read_in_order_and_within_the_bytes() {
     let Some(place) = place().await else { return };

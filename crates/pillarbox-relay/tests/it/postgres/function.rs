@@ -1,8 +1,9 @@
-//! `pillarbox.enqueue(…)`: writing events from anything that speaks SQL.
+//! `pillarbox.enqueue(…)`: writing events from any program that can run SQL.
 
 mod places;
 
 use pillarbox_relay::{Store, store::Admin};
+use pillarbox_testkit::wait;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row};
 use uuid::Uuid;
 
@@ -87,7 +88,7 @@ async fn payloads_of_every_type_find_their_function() {
         let latest = place.store.recent(1).await.unwrap().remove(0);
         assert_eq!(&latest.event.event.payload[..], stored.as_bytes(), "{payload}");
     }
-    // As a driver that leaves the types to the server prepares it.
+    // Drivers that leave the types to the server prepare the statement like this.
     let mut connection = place.pool.acquire().await.unwrap();
     sqlx::raw_sql("prepare untyped as select pillarbox.enqueue($1, $2, $3, $4, headers => $5, id => $6)")
         .execute(&mut *connection)
@@ -190,7 +191,7 @@ async fn a_refusal_has_its_own_sqlstate_and_says_why() {
     assert_eq!(code, "PB400");
     assert!(message.starts_with("the payload is not JSON: "), "{message}");
     assert!(drain(&mut place.reader(), page(10)).await.is_empty());
-    // The limit of the payload is the operator's to set.
+    // The operator can set the payload limit.
     for (limit, message) in [
         ("10", "the payload has 11 bytes; 10 are allowed."),
         (
@@ -215,12 +216,12 @@ async fn a_sleeping_relay_is_woken_by_the_function() {
     id(&place.pool, "pillarbox.enqueue('t', 'awake', 'T', '{}')")
         .await
         .unwrap();
-    place.store.set_asleep(true).await.unwrap();
+    place.store.waker().unwrap().set_asleep(true).await.unwrap();
     id(&place.pool, "pillarbox.enqueue('t', 'asleep', 'T', '{}')")
         .await
         .unwrap();
-    place.store.set_asleep(false).await.unwrap();
-    // Whatever was notified before this one arrives before it.
+    place.store.waker().unwrap().set_asleep(false).await.unwrap();
+    // Earlier notifications arrive before this one.
     place
         .run("select pg_notify('pillarbox:outbox_events', 'end')")
         .await;
@@ -244,7 +245,7 @@ async fn with_lock_key_a_second_writer_of_the_key_waits_for_the_first() {
         .execute(&mut *first)
         .await
         .unwrap();
-    // Another key does not wait.
+    // Another key must not wait.
     place.run(&call("b")).await;
     let mut second = place.pool.acquire().await.unwrap();
     let pid = sqlx::query("select pg_backend_pid()")
@@ -259,10 +260,11 @@ async fn with_lock_key_a_second_writer_of_the_key_waits_for_the_first() {
     });
     let waits =
         format!("select count(*) from pg_locks where pid = {pid} and locktype = 'advisory' and not granted");
-    tokio::time::timeout(DEADLINE, async { while place.number(&waits).await == 0 {} })
-        .await
-        .unwrap();
-    // It has not taken its place in the order yet.
+    wait::until("the second writer waits for the lock", async || {
+        place.number(&waits).await > 0
+    })
+    .await;
+    // The second writer has no seq yet, so this event is ordered before it.
     sqlx::raw_sql(AssertSqlSafe(call("a")))
         .execute(&mut *first)
         .await

@@ -1,4 +1,5 @@
-//! Events of any content into PostgreSQL: what the limits let pass is stored, and is what is read back.
+//! Writes events with any content to PostgreSQL. An event within the limits is stored and reads back the
+//! same.
 
 use jiff::Timestamp;
 use pillarbox::{EnqueueError, Event, Limits};
@@ -10,7 +11,7 @@ use pillarbox_testkit::{
 
 use super::place;
 
-/// Every part may be odd, and mostly is not.
+/// Every part can be odd; most parts are not.
 fn event(fuzz: &mut Fuzz) -> Event {
     let payload = fuzz.json();
     let (version, schema, attempts) = (fuzz.integer(), fuzz.integer(), fuzz.integer());
@@ -37,7 +38,7 @@ fn event(fuzz: &mut Fuzz) -> Event {
     event
 }
 
-/// Events into PostgreSQL: refused in words, or stored and read back the same.
+/// Events into PostgreSQL: refused with a message, or stored and read back the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_fuzz_enqueue_postgres() {
     let campaign = Campaign::begin("fuzz_enqueue_postgres");
@@ -60,7 +61,7 @@ async fn torture_fuzz_enqueue_postgres() {
                 assert!(!good);
                 assert_says_something(&problem.to_string());
             }
-            Err(error) => panic!("input {tried}: within the limits and not stored: {error:?}: {event:?}"),
+            Err(error) => panic!("input {tried}: within the limits, but not stored: {error:?}: {event:?}"),
         }
         tried += 1;
     }

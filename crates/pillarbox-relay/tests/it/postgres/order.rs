@@ -1,14 +1,13 @@
-//! Order that starts at the write, for keys whose writers have no row in common.
-
-use std::time::Duration;
+//! Order at the write, for keys whose writers change no common row.
 
 use pillarbox::{EnqueueError, Event, Outbox};
-use pillarbox_relay::check::versions::AggregateVersions;
+use pillarbox_relay::check::versions::{AggregateVersions, VersionIndex};
+use pillarbox_testkit::wait;
 
 use super::{DEADLINE, Place, event, place};
 
-/// Two writers of one key, many rounds; the first to enqueue is slow to commit. How many rounds had the later seq committed
-/// first.
+/// Runs rounds with two writers of one key; the first to enqueue commits late. Returns in how many rounds the
+/// later seq was committed first.
 async fn rounds_out_of_order(place: &Place, outbox: &Outbox, rounds: usize) -> usize {
     let mut out_of_order = 0;
     for round in 0..rounds {
@@ -37,23 +36,21 @@ async fn rounds_out_of_order(place: &Place, outbox: &Outbox, rounds: usize) -> u
     out_of_order
 }
 
-/// Whether an event is committed, as soon as it is or its writer waits for a lock.
+/// Waits until the event is committed, or its writer waits for a lock. Returns whether it is committed.
 async fn overtaken(place: &Place, event: &Event) -> bool {
     let seen = format!("select count(*) from outbox_events where id = '{}'", event.id);
     let waits = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
                  where l.locktype = 'advisory' and not l.granted and d.datname = current_database()";
-    let wait = async {
-        loop {
-            if place.number(waits).await > 0 {
-                return false;
-            }
-            if place.number(&seen).await > 0 {
-                return true;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    wait::until_ok(async || {
+        if place.number(waits).await > 0 {
+            return Ok(false);
         }
-    };
-    tokio::time::timeout(DEADLINE, wait).await.unwrap()
+        if place.number(&seen).await > 0 {
+            return Ok(true);
+        }
+        Err("it is neither committed nor waiting for a lock")
+    })
+    .await
 }
 
 #[tokio::test]
@@ -61,7 +58,7 @@ async fn writers_of_one_key_are_serialised_where_that_is_asked_for() {
     let Some(place) = place().await else { return };
     let outbox = Outbox::default();
     let without = rounds_out_of_order(&place, &outbox, 3).await;
-    assert_eq!(without, 3, "the test can tell");
+    assert_eq!(without, 3, "without the lock, every round is out of order");
     assert_eq!(rounds_out_of_order(&place, &outbox.serialise_keys(), 40).await, 0);
 }
 
@@ -100,7 +97,7 @@ async fn keys_are_locked_in_one_order_and_only_the_same_ones_wait() {
 #[tokio::test]
 async fn of_two_that_race_for_a_version_one_is_refused() {
     let Some(place) = place().await else { return };
-    place.store.make_unique_index().await.unwrap();
+    place.store.make_index(VersionIndex::Unique).await.unwrap();
     let outbox = Outbox::default();
     for version in 0..30 {
         let write = || async {
@@ -133,8 +130,8 @@ async fn versions_that_are_there_twice_already_keep_the_index_from_being_made() 
             .unwrap();
         tx.commit().await.unwrap();
     }
-    let error = place.store.make_unique_index().await.unwrap_err();
+    let error = place.store.make_index(VersionIndex::Unique).await.unwrap_err();
     assert!(error.to_string().contains("unique_versions"), "{}", error.chain());
     let left = "select count(*) from pg_class where relname = 'outbox_events_unique_versions'";
-    assert_eq!(place.number(left).await, 0, "nothing is left of it");
+    assert_eq!(place.number(left).await, 0, "the failed index must be gone");
 }

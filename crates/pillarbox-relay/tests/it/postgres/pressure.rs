@@ -1,4 +1,4 @@
-//! Backpressure in PostgreSQL, where the decision is made in SQL.
+//! Backpressure in PostgreSQL, where SQL decides.
 
 mod judged;
 
@@ -16,6 +16,7 @@ use pillarbox_relay::{
     route::Pattern,
     store::Admin,
 };
+use pillarbox_testkit::wait;
 use sqlx::postgres::PgDatabaseError;
 
 use super::{DEADLINE, Place, event, place};
@@ -59,7 +60,7 @@ async fn a_refusal_leaves_the_transaction_usable_and_nothing_behind() {
             .execute(&mut *tx)
             .await
             .unwrap();
-        // More than one statement takes, and the topic that is refused is the last.
+        // More events than fit into one statement. Only the last one has a topic that is refused.
         let mut events: Vec<Event> = (0..1_500).map(|n| event(&format!("k{n}"))).collect();
         events.push(Event::to("report.day").event_type("X").aggregate("thing", "1"));
         let refused = outbox.enqueue_all(&mut tx, &events).await;
@@ -105,15 +106,14 @@ async fn above_the_soft_limit_the_database_waits_before_it_locks_or_writes() {
         let writing = tokio::spawn(async move { outbox.enqueue(&mut tx, &event).await });
         let sleeping =
             format!("select count(*) from pg_stat_activity where pid = {pid} and wait_event = 'PgSleep'");
-        let seen = async {
-            while place.number(&sleeping).await == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(DEADLINE, seen).await.unwrap();
+        wait::until("the writer sleeps", async || place.number(&sleeping).await > 0).await;
         let locks = format!("select count(*) from pg_locks where pid = {pid} and locktype = 'advisory'");
-        assert_eq!(place.number(&locks).await, 0, "others of the key may go first");
-        // Only what was never called: no seq was taken before the wait.
+        assert_eq!(
+            place.number(&locks).await,
+            0,
+            "the key must not be locked while the producer waits"
+        );
+        // `is_called` is false: no seq was taken before the wait.
         assert_eq!(
             place
                 .number("select count(*) from outbox_events_seq where is_called")
@@ -125,7 +125,7 @@ async fn above_the_soft_limit_the_database_waits_before_it_locks_or_writes() {
     }
 }
 
-/// No relay at all: as if it were killed, or stalled for ever.
+/// There is no relay, as if it had been killed or had stalled for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn producers_at_full_speed_hold_the_backlog_at_the_hard_limit_without_a_relay() {
     const WRITERS: usize = 12;
@@ -207,7 +207,7 @@ async fn the_sql_function_raises_its_own_sqlstate_with_the_figures() {
 async fn an_applications_role_needs_to_read_the_figures_and_gets_that_with_the_upgrade() {
     let Some(place) = place().await else { return };
     let role = format!("app_{}", uuid::Uuid::now_v7().simple());
-    // As it was at version 3.
+    // The grants of version 3.
     place
         .run(&format!(
             "create role {role};
@@ -247,8 +247,8 @@ async fn an_applications_role_needs_to_read_the_figures_and_gets_that_with_the_u
         .await;
 }
 
-/// Planning takes longer than writing. What PostgreSQL thinks a plan costs decides whether it makes the next one anew: on other
-/// machines, in a fuller table and with other topics it thinks otherwise.
+/// Planning takes longer than writing. PostgreSQL estimates the cost of a plan to decide whether to plan
+/// again. The estimate depends on the machine, the size of the table and the topics, so the test varies them.
 #[tokio::test]
 async fn the_statement_is_planned_once_whatever_plans_are_thought_to_cost() {
     let Some(place) = place().await else { return };
@@ -268,7 +268,7 @@ async fn the_statement_is_planned_once_whatever_plans_are_thought_to_cost() {
                     let count = classes.len();
                     assert!(
                         generic >= 10 && custom <= 6,
-                        "{custom} plans of their own, {generic} times the general one, with {events} events, {count} classes, {costs}, full: {full}"
+                        "{custom} custom plans, {generic} generic plans, with {events} events, {count} classes, {costs}, full: {full}"
                     );
                 }
             }
@@ -287,7 +287,7 @@ const FILL: &str = "insert into outbox_events (topic, event_type, aggregate_type
     select 't', 'T', 'a', n, '{}' from generate_series(1, 20000) n;
     analyze";
 
-/// How often the statement was run with the plan for any values, and how often with one for its own.
+/// How often the statement ran with the generic plan, and how often with a custom one.
 async fn plans(place: &Place, costs: &str, many: usize) -> (i64, i64) {
     let pool = sqlx::PgPool::connect(&place.url).await.unwrap();
     let mut tx = pool.begin().await.unwrap();
@@ -299,9 +299,9 @@ async fn plans(place: &Place, costs: &str, many: usize) -> (i64, i64) {
         let events: Vec<Event> = (0..many).map(|m| event(&format!("k{n}.{m}"))).collect();
         Outbox::default().enqueue_all(&mut tx, &events).await.unwrap();
     }
-    // One event has a statement of its own.
+    // A single event has its own statement.
     let plans = "select generic_plans, custom_plans from pg_prepared_statements
-                 where statement like any (array['-- One event into%', '-- Events into%'])";
+                 where statement like any (array['-- Inserts one event%', '-- Inserts events%'])";
     sqlx::query_as(plans).fetch_one(&mut *tx).await.unwrap()
 }
 
@@ -324,7 +324,7 @@ async fn the_function_for_any_language_refuses_as_the_library_does() {
     assert_eq!(place.number("select count(*) from outbox_events").await, 1);
 }
 
-/// Printed, not asserted: machines are noisy.
+/// The cost is printed and not asserted, because machines are noisy.
 #[tokio::test]
 async fn what_the_check_costs_is_told() {
     let Some(place) = place().await else { return };

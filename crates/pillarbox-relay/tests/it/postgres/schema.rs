@@ -1,4 +1,4 @@
-//! The tables: missing, restored elsewhere, made by `psql`.
+//! The tables: missing, restored from another cluster, created with `psql`.
 
 use pillarbox_relay::{
     Store,
@@ -7,7 +7,7 @@ use pillarbox_relay::{
 };
 use pillarbox_testkit::{
     proxy::{Fault, Proxy},
-    servers,
+    servers, wait,
 };
 
 use super::{drain, event, ids, page, place, written};
@@ -60,7 +60,7 @@ async fn who_can_not_connect_is_told_why() {
     assert!(PostgresStore::open(&DatabaseOptions::new("postgres://[")).is_err());
 }
 
-/// One byte without an equivalent in UTF-8 would make the page that holds it unreadable, and stop all delivery.
+/// A byte without an equivalent in UTF-8 would make its page unreadable and stop all delivery.
 #[tokio::test]
 async fn a_database_that_does_not_hold_utf8_is_refused() {
     let Some(server) = servers::postgres().await else {
@@ -97,11 +97,11 @@ async fn the_printed_migration_makes_the_same_outbox() {
     store.check().await.unwrap();
     assert_eq!(
         store.migrate().await.unwrap(),
-        ["nothing to do: version 5 is there"]
+        ["nothing to do: version 6 is there"]
     );
 }
 
-/// Version 3 lacked the function alone.
+/// Version 3 lacks only the function.
 #[tokio::test]
 async fn an_outbox_of_version_3_is_brought_up_to_date() {
     let Some(place) = place().await else { return };
@@ -118,7 +118,7 @@ async fn an_outbox_of_version_3_is_brought_up_to_date() {
     assert_eq!(place.number("select count(*) from outbox_events").await, 2);
 }
 
-/// Version 4 did not know what its low marks belong to: they are not used.
+/// Version 4 does not record which table its low marks belong to, so they are not used.
 #[tokio::test]
 async fn an_outbox_of_version_4_is_brought_up_to_date() {
     let Some(place) = place().await else { return };
@@ -132,6 +132,8 @@ async fn an_outbox_of_version_4_is_brought_up_to_date() {
              alter table outbox_events_leases drop column seen_xid;
              alter table outbox_events_meta drop column events_file, drop column seq_file;
              update outbox_events_leases set low_mark = 1;
+             drop table outbox_events_records;
+             create table outbox_events_notices (fingerprint text primary key);
              update outbox_events_meta set version = 4",
         )
         .await;
@@ -142,9 +144,15 @@ async fn an_outbox_of_version_4_is_brought_up_to_date() {
     place.store.check().await.unwrap();
     let mut reader = place.store.reader(&place.take_again().await);
     assert_eq!(ids(&drain(&mut reader, page(10)).await), written(&events));
+    let tables = "select count(*) from pg_tables where tablename in ('outbox_events_records', 'outbox_events_notices')";
+    assert_eq!(
+        place.number(tables).await,
+        1,
+        "the table of records must replace the old one"
+    );
 }
 
-/// Version 2 differed in the side table too.
+/// Version 2 also differs in the side table.
 #[tokio::test]
 async fn an_outbox_of_version_2_is_brought_up_to_date() {
     let Some(place) = place().await else { return };
@@ -191,7 +199,7 @@ async fn a_table_of_somebody_elses_is_not_touched() {
 async fn an_outbox_restored_into_another_cluster_is_rebased() {
     let Some(place) = place().await else { return };
     let events = place.commit(&["a", "b"]).await;
-    // As a dump of a busier cluster would have it.
+    // A dump of a busier cluster has such values.
     place
         .run(
             "update outbox_events set txid = (pg_current_xact_id()::text::bigint + 1000000)::text::xid8;
@@ -242,12 +250,8 @@ async fn a_connection_that_has_gone_silent_is_given_up() {
     assert_eq!(error.kind, StoreErrorKind::Away, "{}", error.chain());
 
     proxy.set(Fault::Pass).await;
-    let again = async {
-        while store.check().await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), again)
-        .await
-        .expect("the store works again on a new connection");
+    wait::until("the store works again on a new connection", async || {
+        store.check().await.is_ok()
+    })
+    .await;
 }

@@ -45,12 +45,12 @@ async fn producers_notify_only_while_a_relay_sleeps() {
     let mut listener = sqlx::postgres::PgListener::connect(&place.url).await.unwrap();
     listener.listen("pillarbox:outbox_events").await.unwrap();
     place.commit(&["awake"]).await;
-    place.store.set_asleep(true).await.unwrap();
+    place.store.waker().unwrap().set_asleep(true).await.unwrap();
     place.commit(&["asleep"]).await;
     place.commit(&["asleep", "asleep"]).await;
-    place.store.set_asleep(false).await.unwrap();
+    place.store.waker().unwrap().set_asleep(false).await.unwrap();
     place.commit(&["awake", "awake"]).await;
-    // Whatever was notified before this one arrives before it.
+    // Earlier notifications arrive before this one.
     sqlx::query("select pg_notify('pillarbox:outbox_events', 'end')")
         .execute(&place.pool)
         .await

@@ -22,19 +22,19 @@ struct State {
     rng: StdRng,
     ordered: bool,
     away: bool,
-    /// It is connected and answers nothing.
+    /// It is connected but answers nothing.
     silent: bool,
-    /// Topics that take nothing, and what it says of them.
+    /// Topics that accept nothing, and the error of each.
     absent: BTreeMap<&'static str, Absence>,
-    /// How likely a message or its answer is lost.
+    /// The probability that a message or its answer is lost.
     loss: f64,
     log: Arc<Mutex<Log>>,
-    /// How often an event was refused so far.
+    /// How often each event was refused so far.
     refusals: HashMap<Uuid, u32>,
     travelling: usize,
 }
 
-/// The topics of the workload, each a destination.
+/// The topics of the workload. Each one is a destination.
 pub(crate) const TOPICS: [&str; 6] = [
     "near.x",
     "near.strict",
@@ -43,16 +43,16 @@ pub(crate) const TOPICS: [&str; 6] = [
     "far.state",
     "far.y",
 ];
-/// What a client waits for an answer.
+/// How long a client waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How a destination takes nothing.
+/// Why a destination accepts nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum Absence {
     Missing,
     Full,
     NotGranted,
-    /// No leader, and it says so.
+    /// No leader, and the broker reports it.
     Leaderless,
     /// No leader, and no answer.
     Silent,
@@ -82,7 +82,7 @@ impl Absence {
     }
 }
 
-/// What arrived, in its order, each id once.
+/// Arrivals in order, each id once.
 #[derive(Default)]
 struct Log {
     stored: Vec<(Uuid, String)>,
@@ -93,9 +93,9 @@ struct Log {
 #[derive(Clone, Copy)]
 enum Temper {
     Good,
-    /// Refused for good.
+    /// Always refused.
     Poison,
-    /// Refused this often, then taken.
+    /// Refused this often, then accepted.
     Moody(u32),
 }
 
@@ -104,7 +104,7 @@ impl Broker {
         Self::with_log(rng, Arc::default())
     }
 
-    /// Another one, whose arrivals stand in the same log: a key's order holds across brokers.
+    /// Another broker that writes to the same log, because the order of a key holds across brokers.
     pub(crate) fn beside(&self, rng: &mut StdRng) -> Self {
         Self::with_log(rng, self.0.lock().unwrap().log.clone())
     }
@@ -143,7 +143,7 @@ impl Broker {
         self.0.lock().unwrap().absent.contains_key(topic)
     }
 
-    /// Everything is well with it.
+    /// Ends all faults of this broker.
     pub(crate) fn recover(&self) {
         let state = &mut *self.0.lock().unwrap();
         (state.away, state.silent, state.loss) = (false, false, 0.0);
@@ -154,7 +154,7 @@ impl Broker {
         self.0.lock().unwrap().loss = loss;
     }
 
-    /// What is there, in its order, each id once.
+    /// The stored events in order, each id once.
     pub(crate) fn stored(&self) -> Vec<(Uuid, String)> {
         self.0.lock().unwrap().log.lock().unwrap().stored.clone()
     }
@@ -163,7 +163,7 @@ impl Broker {
         self.0.lock().unwrap().travelling == 0
     }
 
-    /// One event reaches the broker, or does not. `None`: the answer was lost.
+    /// One event reaches the broker, or is lost. `None`: the answer was lost.
     fn receive(&self, outgoing: &Outgoing) -> Option<Result<(), SinkError>> {
         let state = &mut *self.0.lock().unwrap();
         let event = &outgoing.event.event;
@@ -237,13 +237,13 @@ impl Sink for Broker {
         }
     }
 
-    /// What was sent goes on travelling when the sender is gone: a crash takes nothing back.
+    /// A batch that was sent travels on after its sender is gone: a crash does not cancel it.
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let ordered = self.capabilities().ordered;
         let keys: HashSet<&str> = batch.iter().map(|outgoing| outgoing.event.event.key()).collect();
         assert!(
             ordered || keys.len() == batch.len(),
-            "two events of one key in flight at a sink that may lose one"
+            "two events of one key are in flight at a sink that can lose one"
         );
         self.0.lock().unwrap().travelling += 1;
         let broker = self.clone();
@@ -270,7 +270,7 @@ impl Broker {
     fn receive_all(&self, batch: &[Outgoing], ordered: bool) -> Vec<Outcome> {
         let mut failed: HashSet<String> = HashSet::new();
         let mut outcomes = Vec::new();
-        // It may fall silent in the middle of a batch, having stored what came or not.
+        // The broker can become silent in the middle of a batch. It may have stored the events before or not.
         let silent_from = {
             let state = &mut *self.0.lock().unwrap();
             let from = state.rng.random_range(0..=batch.len());
@@ -285,7 +285,7 @@ impl Broker {
             }
             let key = outgoing.event.event.key();
             if ordered && failed.contains(key) {
-                outcomes.push(Outcome::Held);
+                outcomes.push(Outcome::NotTried);
                 continue;
             }
             let outcome = match self.receive(outgoing) {

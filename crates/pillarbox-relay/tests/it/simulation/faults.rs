@@ -1,4 +1,5 @@
-//! What goes wrong: each kind of fault comes and goes by itself, so that they overlap, also in each other's recovery.
+//! Faults. Each kind starts and ends independently, so faults overlap, also while the system recovers from
+//! others.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ enum Fault {
     Pause,
 }
 
-/// Faults of some kinds for some time; then all of them are over.
+/// Runs some kinds of faults for some time, then ends all of them.
 pub(super) async fn run(store: &MemoryStore, brokers: &[Broker; 2], fleet: &Fleet, rng: &mut StdRng) {
     let all = [
         Fault::StoreAway,
@@ -71,7 +72,7 @@ pub(super) async fn run(store: &MemoryStore, brokers: &[Broker; 2], fleet: &Flee
     fleet.supervise();
 }
 
-/// One kind of fault, again and again.
+/// Repeats one kind of fault.
 async fn act(
     fault: Fault,
     store: MemoryStore,

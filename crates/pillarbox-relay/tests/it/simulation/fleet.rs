@@ -1,4 +1,5 @@
-//! Relays that join, leave, crash and pause; one that ends with an error is started again, as a supervisor would.
+//! Relays that join, leave, crash and pause. A relay that ends with an error is restarted, as a supervisor
+//! would do.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +45,7 @@ struct Member {
 }
 
 impl Fleet {
-    /// One relay to begin with.
+    /// Starts with one relay.
     pub(super) fn new(store: &MemoryStore, brokers: &[Broker; 2], rng: &mut StdRng) -> Self {
         let fleet = Self {
             store: store.clone(),
@@ -79,7 +80,7 @@ impl Fleet {
         }
     }
 
-    /// It may have to wait for a store that is away, so nobody waits for it.
+    /// Does not wait for the relay: the store may be away, and the relay waits for it.
     pub(super) fn stop_one(&self) {
         if let Some(member) = self.take_one() {
             tokio::spawn(async move {
@@ -89,7 +90,7 @@ impl Fleet {
         }
     }
 
-    /// Stops one's process for this long.
+    /// Stops the process of one relay for this long.
     pub(super) async fn pause_one(&self, time: Duration) {
         let gate = {
             let state = &mut *self.state.lock().unwrap();
@@ -104,7 +105,7 @@ impl Fleet {
         gate.set(true);
     }
 
-    /// Replaces those that ended by themselves; there is one at least.
+    /// Replaces relays that ended by themselves. At least one is always running.
     pub(super) fn supervise(&self) {
         let state = &mut *self.state.lock().unwrap();
         state.relays.retain(|member| !member.handle.is_finished());
@@ -176,7 +177,7 @@ fn routes() -> Routes {
     ])
 }
 
-/// An event that says it is unfit fails a check.
+/// A check that an event fails if its payload says that it is unfit.
 fn checks() -> Checks {
     let fit = RuleOptions {
         name: "fit".into(),

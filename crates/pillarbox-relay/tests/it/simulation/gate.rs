@@ -1,5 +1,5 @@
-//! A store and a sink as a process sees them that can be stopped (SIGSTOP): while it is, none of its calls begins or comes
-//! back, and what was sent goes on without it.
+//! The store and the sink as seen by a process that can be stopped (SIGSTOP). While it is stopped, none of
+//! its calls starts or returns. Requests that were already sent continue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,13 +10,13 @@ use pillarbox_relay::{
     settlement::Settlement,
     sink::{self, DestinationName, Outcome, Outgoing, SinkError},
     store::{
-        Capabilities, Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store,
-        StoreError,
+        Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
+        Trouble,
     },
 };
 use tokio::sync::watch;
 
-/// Closed: the process is stopped.
+/// If it is closed, the process is stopped.
 #[derive(Clone)]
 pub(super) struct Gate(Arc<watch::Sender<bool>>);
 
@@ -68,10 +68,6 @@ impl Sink for Gated<dyn Sink> {
 
 #[async_trait]
 impl Store for Gated<dyn Store> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
     async fn check(&self) -> Result<(), StoreError> {
         self.gate.through(self.inner.check()).await
     }
@@ -127,6 +123,14 @@ impl Store for Gated<dyn Store> {
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(u8, u64)>, StoreError> {
         self.gate.through(self.inner.blocked_keys(lanes)).await
+    }
+
+    async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
+        self.gate.through(self.inner.report(relay, troubles)).await
+    }
+
+    async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
+        self.gate.through(self.inner.troubles()).await
     }
 
     fn statements(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! A person who looks at dead events that keep their keys waiting, sooner or later.
+//! A person who discards dead events that block their keys, sooner or later.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,7 +17,7 @@ pub(super) struct Operator {
     task: JoinHandle<()>,
 }
 
-/// A dead event that was let go.
+/// A dead event that the person discarded.
 #[derive(Clone, Copy)]
 pub(super) struct Discarded {
     pub(super) seq: Seq,
@@ -26,7 +26,7 @@ pub(super) struct Discarded {
 }
 
 impl Operator {
-    /// Both brokers' arrivals stand in the log of either.
+    /// The log of one broker contains the arrivals of both.
     pub(super) fn start(store: &MemoryStore, broker: &Broker, mut rng: StdRng) -> Self {
         let discarded: Arc<Mutex<Vec<Discarded>>> = Arc::default();
         let (store, broker, done) = (store.clone(), broker.clone(), discarded.clone());

@@ -13,16 +13,16 @@ use super::{Trace, operator::Discarded};
 
 pub(super) struct Oracle {
     pub(super) rows: Vec<Row>,
-    /// What the broker has, in its order: (id, key).
+    /// What the broker stored, in order: (id, key).
     pub(super) seen: Vec<(Uuid, String)>,
     pub(super) rolled_back: Vec<Uuid>,
     pub(super) discarded: Vec<Discarded>,
-    /// Dead events that still keep their keys waiting.
+    /// Dead events that still block their keys.
     pub(super) blocking: Vec<i64>,
 }
 
 impl Oracle {
-    /// What happened, to compare two runs of one history. Ids differ from run to run; seqs don't.
+    /// The trace to compare two runs of one history. Ids differ between runs; seqs don't.
     pub(super) fn trace(&self, took: Duration) -> Trace {
         let seqs: HashMap<Uuid, i64> = self
             .rows
@@ -60,7 +60,7 @@ impl Oracle {
         for row in self.rows.iter().filter(|row| row.status == Status::Published) {
             assert!(
                 seen.contains_key(&row.stored.event.id),
-                "published and not there: seq {}",
+                "published, but not at the broker: seq {}",
                 row.stored.seq
             );
         }
@@ -70,12 +70,15 @@ impl Oracle {
         for id in &self.rolled_back {
             assert!(
                 !self.seen.iter().any(|(seen, _)| seen == id),
-                "rolled back and seen: {id}"
+                "rolled back, but at the broker: {id}"
             );
         }
         let committed: HashMap<Uuid, &Row> = self.rows.iter().map(|row| (row.stored.event.id, row)).collect();
         for (id, _) in &self.seen {
-            assert!(committed.contains_key(id), "never committed and seen: {id}");
+            assert!(
+                committed.contains_key(id),
+                "never committed, but at the broker: {id}"
+            );
         }
     }
 
@@ -86,7 +89,7 @@ impl Oracle {
             .map(|row| (row.stored.event.id, row.stored.seq))
             .collect();
         let mut last: BTreeMap<&str, i64> = BTreeMap::new();
-        // A delayed event waits for its time, not for its key.
+        // A delayed event waits for its time and does not delay its key.
         let seen = self.seen.iter().filter(|(id, _)| !self.is_delayed(id));
         for (id, key) in seen {
             let seq = seqs[id];
@@ -104,7 +107,7 @@ impl Oracle {
         row.is_some_and(|row| row.stored.event.available_at.is_some())
     }
 
-    /// Everything about a key, for the message of a failure.
+    /// Everything about a key, for failure messages.
     fn story_of(&self, key: &str) -> String {
         let rows = self.rows.iter().filter(|row| row.stored.event.key() == key);
         let rows: Vec<String> = rows
@@ -136,7 +139,7 @@ impl Oracle {
         format!("stored: {rows:?}; seen: {seen:?}")
     }
 
-    /// An outage costs no event an attempt and makes no dead letter; a bad event does.
+    /// An outage charges no event and makes no dead letter. A bad event is charged.
     fn only_bad_events_are_charged(&self) {
         for row in self.rows.iter().filter(|row| !is_superseded(row)) {
             let payload = &row.stored.event.payload[..];
@@ -149,7 +152,7 @@ impl Oracle {
                 moody => (Status::Published, u32::from(moody[0] - b'0')),
             };
             let name = String::from_utf8_lossy(payload);
-            // A refusal whose settlement died with its relay was not counted.
+            // If a relay died before it settled a refusal, that refusal was not counted.
             let forgotten = expected.0 == Status::Published && attempts < expected.1;
             assert!(
                 status == expected.0 && (attempts == expected.1 || forgotten),
@@ -158,7 +161,7 @@ impl Oracle {
         }
     }
 
-    /// Until somebody has looked at the dead event, nothing behind it arrives.
+    /// Nothing behind a dead event arrives until a person has discarded it.
     fn a_blocked_key_waits(&self) {
         let by_seq: HashMap<i64, &Row> = self.rows.iter().map(|row| (row.stored.seq, row)).collect();
         let by_id: HashMap<Uuid, i64> = self
@@ -171,11 +174,11 @@ impl Oracle {
             let strict = row.stored.event.topic == "near.strict" && row.status == Status::Dead;
             assert!(
                 !strict || discarded.contains_key(&row.stored.seq) || self.blocking.contains(&row.stored.seq),
-                "died and blocked nothing: {}",
+                "a dead event does not block its key: {}",
                 row.stored.seq
             );
         }
-        // A delayed one fails when others behind it have gone.
+        // A delayed event can fail after later events of its key were sent.
         let punctual = |seq: &i64| by_seq[seq].stored.event.available_at.is_none();
         for (seq, arrived) in discarded.into_iter().filter(|(seq, _)| punctual(seq)) {
             let key = by_seq[&seq].stored.event.key();
@@ -183,13 +186,13 @@ impl Oracle {
             let early = before.find(|(id, k)| k == key && by_id[id] > seq);
             assert!(
                 early.is_none(),
-                "arrived from behind the blocked {seq}: {early:?}; {}",
+                "arrived although {seq} blocks the key: {early:?}; {}",
                 self.story_of(key)
             );
         }
     }
 
-    /// A newer event of the key and topic is there for each.
+    /// For each superseded event, a newer one of its key and topic was stored.
     fn only_the_older_are_superseded(&self) {
         for old in self.rows.iter().filter(|row| is_superseded(row)) {
             let (event, seq) = (&old.stored.event, old.stored.seq);
@@ -200,7 +203,7 @@ impl Oracle {
             });
             assert!(
                 newer,
-                "superseded by nothing: {seq}; {}",
+                "superseded, but no newer event arrived: {seq}; {}",
                 self.story_of(event.key())
             );
         }

@@ -1,4 +1,4 @@
-//! After the last fault: everything that can be delivered is delivered within a stated time.
+//! After the last fault, everything that can be delivered is delivered within a stated time.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,14 +12,16 @@ use super::{
     fleet::Fleet,
 };
 
-/// The promise of the README, for the default settings: leases, probes and backoffs added up.
+/// The promise of the README for the default settings: the sum of leases, probes and backoffs.
 const LIVENESS_BOUND: Duration = Duration::from_secs(30);
-/// Of one failing event's waits, at most: 1, 2, 4 and 8 s, a quarter longer by jitter, and what looking for it takes.
+/// The longest total wait of one failing event: 1, 2, 4 and 8 s, up to a quarter longer by jitter, and the
+/// time to find it.
 const BACKOFFS: Duration = Duration::from_secs(24);
-/// A person looks at a blocked key sooner or later.
+/// The time that a person may take to look at a blocked key.
 const PERSON: Duration = Duration::from_secs(3_600);
 
-/// In some histories a destination is still away when everything else is well: the others must not wait for it.
+/// In some histories a destination stays away after all other faults have ended. The others must not wait for
+/// it.
 pub(super) async fn some_destinations_stay_away(
     store: &MemoryStore,
     brokers: &[Broker; 2],
@@ -43,11 +45,11 @@ pub(super) async fn everything_arrives_in_time(store: &MemoryStore, brokers: &[B
     }
 }
 
-/// Waits until every row is published or dead, but for those that are away and what stands behind them in their keys. Each
-/// has its own time.
+/// Waits until every row is published or dead, except rows whose destination is away and rows behind them in
+/// their keys. Each row has its own deadline.
 async fn settled(store: &MemoryStore, fleet: &Fleet, away: impl Fn(&Row) -> bool) {
     let began = Instant::now();
-    // What is committed later has its time from then on.
+    // The time of a row starts when it is first seen.
     let mut first_seen: HashMap<i64, Instant> = HashMap::new();
     loop {
         fleet.supervise();
@@ -62,7 +64,7 @@ async fn settled(store: &MemoryStore, fleet: &Fleet, away: impl Fn(&Row) -> bool
         let mut waits = false;
         for row in rows.iter().filter(unsettled) {
             let seen = *first_seen.entry(row.stored.seq).or_insert(now);
-            // A delayed event whose time has come waits with the failing ones of its key.
+            // A delayed event whose time has come waits with the failing events of its key.
             let delayed = row.stored.event.available_at.is_some();
             let before = first_away.get(row.stored.event.key());
             if before.is_some_and(|before| delayed || *before <= row.stored.seq) {
@@ -89,8 +91,8 @@ async fn settled(store: &MemoryStore, fleet: &Fleet, away: impl Fn(&Row) -> bool
     }
 }
 
-/// How long an event may take: the stated bound, the backoffs of the failing events of its key, its own delay, and a person's
-/// time where its key may be blocked.
+/// How long an event may take: the stated bound, the backoffs of the failing events of its key, its own
+/// delay, and the time of a person if its key can be blocked.
 fn time_for(row: &Row, rows: &[Row]) -> Duration {
     let of_key = || {
         rows.iter()

@@ -1,4 +1,4 @@
-//! Applications: transactions that write events, commit early, late or never.
+//! Applications: transactions that write events and commit early, late or never.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +10,10 @@ use uuid::Uuid;
 
 use super::clock;
 
-/// Writes for some time; returns the ids that were rolled back.
+/// Writes for some time and returns the ids that were rolled back.
 ///
-/// Two transactions that touch one key are one after the other, as the row they change makes them in a database.
+/// Two transactions that touch the same key run one after the other, as they would in a database, where both
+/// change the same row.
 pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
     let keys: Arc<Vec<Mutex<()>>> = Arc::new((0..rng.random_range(1..8)).map(|_| Mutex::new(())).collect());
     let mut writers = Vec::new();
@@ -33,7 +34,7 @@ pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
 }
 
 async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: StdRng) -> Vec<Uuid> {
-    // In the order of the keys: no deadlock.
+    // Locks are taken in the order of the keys, to avoid deadlocks.
     let mut touched: Vec<usize> = (0..rng.random_range(1..4))
         .map(|_| rng.random_range(0..keys.len()))
         .collect();
@@ -73,7 +74,7 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
         written.push(event.id);
         if rng.random_bool(0.1) {
             assert!(transaction.enqueue(event.clone()));
-            assert!(!transaction.enqueue(event), "the same id twice");
+            assert!(!transaction.enqueue(event), "the same id was accepted twice");
         } else {
             assert!(transaction.enqueue(event));
         }

@@ -1,10 +1,10 @@
-//! Certificates made for a test.
+//! Certificates for tests.
 
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-/// An authority, whose files lie in one folder.
+/// A certificate authority. Its files are in one folder.
 pub(super) struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -26,7 +26,7 @@ impl Authority {
         }
     }
 
-    /// A certificate for that host or name, and its key.
+    /// Issues a certificate for this host or name. Returns its file and the file of its key.
     pub(super) fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

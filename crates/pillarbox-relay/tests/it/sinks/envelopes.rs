@@ -1,4 +1,4 @@
-//! Envelopes on real brokers, read by clients and by an SDK that know nothing of Pillarbox.
+//! Envelopes on real brokers, read with the bare clients and with an SDK that does not depend on Pillarbox.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ async fn nats_carries_every_envelope() {
     let stream = jetstream.create_stream(config).await.unwrap();
     let sent = batch("envelopes");
     let sink = nats::open(&server.url(), Vec::new());
-    // One after the other: they are of one key.
+    // They share a key, so they are sent one after the other.
     for outgoing in &sent {
         assert_eq!(
             sink.publish(std::slice::from_ref(outgoing)).await,

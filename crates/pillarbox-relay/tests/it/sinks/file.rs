@@ -51,14 +51,17 @@ impl Place {
     /// The payloads in the file of this name, in order.
     fn payloads(&self, name: &str) -> Vec<String> {
         let text = fs::read(self.path(name)).unwrap_or_default();
-        assert!(text.is_empty() || text.ends_with(b"\n"), "{name} has whole lines");
+        assert!(
+            text.is_empty() || text.ends_with(b"\n"),
+            "{name} must contain whole lines only"
+        );
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines
             .map(|line| String::from_utf8(arrived(line).payload.to_vec()).unwrap())
             .collect()
     }
 
-    /// Files put aside, the oldest first.
+    /// Renamed files, the oldest first.
     fn put_aside(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -115,15 +118,15 @@ async fn full_files_are_put_aside_and_the_oldest_go() {
     let names = aside.iter().map(String::as_str).chain(["events.ndjson"]);
     let kept: Vec<String> = names.flat_map(|name| place.payloads(name)).collect();
     let first: u32 = kept[0].parse().unwrap();
-    assert!(first > 0, "the oldest are gone");
-    assert_eq!(kept, numbers(first..40), "the rest is whole and in order");
+    assert!(first > 0, "the oldest files must be removed");
+    assert_eq!(kept, numbers(first..40), "the rest must be complete and in order");
 }
 
 #[tokio::test]
 async fn without_keep_nothing_is_removed() {
     let place = Place::new();
     for n in 0..30 {
-        // A new process each time goes on where the last one ended.
+        // Each event comes from a new process, which continues the file of the one before.
         let sink = place.sink("?rotate_bytes=1024");
         assert_eq!(publish(&*sink, n..n + 1).await, [Outcome::Delivered]);
     }
@@ -174,7 +177,7 @@ async fn what_a_crash_left_of_a_line_is_cut_off() {
         .append(true)
         .open(place.path("events.ndjson"))
         .unwrap();
-    // Longer than the part that is looked at at once.
+    // Longer than the part of the file that is read at once.
     write!(file, "{{\"half\":\"{}", "x".repeat(200_000)).unwrap();
     assert_eq!(publish(&*place.sink(""), 2..3).await, [Outcome::Delivered]);
     assert_eq!(place.payloads("events.ndjson"), numbers(0..3));
@@ -264,6 +267,6 @@ async fn a_link_stays_and_other_names_are_left_alone() {
     assert_eq!(
         numbered.count(),
         5,
-        "the file, one put aside, and three of somebody else's"
+        "the file, one renamed file, and three unrelated files"
     );
 }

@@ -1,4 +1,4 @@
-//! Kafka against a real broker: the contract, and what only this sink does.
+//! Kafka on a real broker: the contract suite, and tests of this sink alone.
 
 mod access;
 mod cost;
@@ -29,14 +29,14 @@ use pillarbox_testkit::{
 
 use self::harness::{new_topic, open, read};
 
-/// The shared broker, where each test has a topic of its own: the route's stream, as a route would name it.
+/// The shared broker. Each test has its own topic, given as the route's stream.
 struct Harness {
     bootstrap: String,
     topic: String,
     sink: Arc<dyn Sink>,
 }
 
-/// Sends to one topic whatever an event says.
+/// Sends every event to one topic.
 struct To {
     sink: Arc<dyn Sink>,
     topic: String,
@@ -109,7 +109,7 @@ mod in_transactions {
     sink_contract!(harness);
 }
 
-/// A broker of one's own, which can be stopped.
+/// A private broker that the test can stop.
 struct Own {
     server: Kafka,
     sink: Arc<dyn Sink>,

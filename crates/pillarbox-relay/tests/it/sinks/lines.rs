@@ -18,7 +18,7 @@ use pillarbox_testkit::{
 };
 use serde_json::{Value, value::RawValue};
 
-/// What a reader of such a line sees.
+/// Reads one such line.
 pub(super) fn arrived(line: &[u8]) -> Arrived {
     let whole: Value = serde_json::from_slice(line).expect("a line is JSON");
     assert!(
@@ -121,7 +121,7 @@ mod stdout {
 
     sink_contract!(harness);
 
-    /// Takes some bytes, then nobody reads any more.
+    /// Accepts some bytes; after that the reader is gone.
     struct Closed(usize);
 
     impl Write for Closed {

@@ -42,19 +42,20 @@ pub(super) fn open(url: &str, streams: Vec<StreamSpec>) -> NatsSink {
     NatsSink::open(&options).unwrap()
 }
 
-/// All that a stream has, read by the client itself.
+/// Everything in the stream, read with the bare client.
 pub(super) async fn stored(url: &str, stream: &str) -> Vec<Arrived> {
     stored_for(async_nats::connect(url).await.unwrap(), stream).await
 }
 
-/// The same, for a client that had to show who it is.
+/// The same, for a client that has already logged in.
 pub(super) async fn stored_for(client: async_nats::Client, stream: &str) -> Vec<Arrived> {
     let jetstream = jetstream::new(client);
     let mut stream = jetstream.get_stream(stream).await.unwrap();
     let count = stream.info().await.unwrap().state.messages;
     let consumer = stream
         .create_consumer(pull::Config {
-            // Whoever acknowledges nothing gets a thousand and no more, unless nothing is to be acknowledged.
+            // Without acknowledgements, a consumer receives at most a thousand messages, unless its policy
+            // needs none.
             ack_policy: AckPolicy::None,
             ..Default::default()
         })
@@ -215,7 +216,7 @@ async fn applying_keeps_what_the_configuration_does_not_name_and_refuses_another
     assert!(error.message.contains("storage"), "{error}");
     assert!(
         jetstream.get_stream("NEW").await.is_err(),
-        "nothing is made when something can't be"
+        "nothing is created if one stream can't be created"
     );
 }
 

@@ -1,4 +1,4 @@
-//! NATS that goes away, falls silent or was never there.
+//! NATS is away, frozen, or was never started.
 
 use std::{
     collections::HashSet,
@@ -23,7 +23,8 @@ fn batch(name: &str, size: usize) -> Vec<Outgoing> {
         .collect()
 }
 
-/// Batches go out while the server is killed and comes back: what was said to be delivered is there.
+/// The server is killed and restarted while batches are published. Every event that was reported as delivered
+/// must be stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() {
     let Some(mut server) = Nats::start().await else {
@@ -37,7 +38,7 @@ async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() 
         async move {
             let (mut delivered, mut failed, mut after) = (Vec::new(), 0, 0);
             let deadline = Instant::now() + Duration::from_secs(30);
-            // Until it has failed and then delivered again.
+            // Loop until publishing has failed and then worked again.
             while after < 3 {
                 assert!(Instant::now() < deadline, "it did not come back");
                 let batch = batch("k", 500);
@@ -46,7 +47,7 @@ async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() 
                     match outcome {
                         Outcome::Delivered => delivered.push(outgoing.event.event.id),
                         Outcome::Failed(_) => failed += 1,
-                        Outcome::Held => panic!("nothing holds here"),
+                        Outcome::NotTried => panic!("every event must be tried"),
                     }
                 }
                 let _ = started.try_send(());
@@ -69,7 +70,7 @@ async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() 
         .map(|event| event.id)
         .collect();
     let missing = delivered.iter().filter(|id| !there.contains(id)).count();
-    assert_eq!(missing, 0, "of {} delivered", delivered.len());
+    assert_eq!(missing, 0, "of {} delivered events are missing", delivered.len());
 }
 
 #[tokio::test]
@@ -84,7 +85,7 @@ async fn a_connection_that_breaks_is_told_at_once_and_leaves_what_was_sent_in_do
         let sink = sink.clone();
         async move { (sink.publish(&batch("k", 10)).await, Instant::now()) }
     });
-    // The frozen server has taken nothing yet: the batch can only wait.
+    // The frozen server has accepted nothing yet, so the batch must still wait.
     tokio::time::timeout(Duration::from_millis(200), async {
         while !publishing.is_finished() {
             tokio::task::yield_now().await

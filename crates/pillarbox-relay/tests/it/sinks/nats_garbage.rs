@@ -1,4 +1,4 @@
-//! Something that speaks NATS, more or less.
+//! A stub that speaks NATS, often wrongly.
 
 use std::{
     sync::{
@@ -17,12 +17,13 @@ use pillarbox_testkit::{
     contract::sink::{event, outgoing},
     fuzz::{self, Fuzz, SECRET, assert_says_something},
     torture::Campaign,
+    wait,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     sync::Notify,
-    time::{Instant, timeout},
+    time::timeout,
 };
 
 const INFO: &str = r#"{"server_id":"S","server_name":"stub","version":"2.15.1","proto":1,"headers":true,"max_payload":1048576,"jetstream":true,"client_id":7,"host":"127.0.0.1","port":4222}"#;
@@ -30,13 +31,13 @@ const ACKNOWLEDGEMENT: &str = r#"{"stream":"S","seq":7,"duplicate":false}"#;
 const REFUSAL: &str =
     r#"{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"S","seq":0}"#;
 
-/// What the stub says to the next event, and how.
+/// The stub's answer to the next event.
 #[derive(Debug, Clone, Default)]
 struct Answer {
     payload: Vec<u8>,
-    /// Around it: as it should be, or mangled as a whole by this seed.
+    /// The seed that mangles the whole message around the payload. `None`: the message is correct.
     mangled: Option<u64>,
-    /// What it says when a connection begins.
+    /// The greeting of a new connection.
     info: Vec<u8>,
 }
 
@@ -59,9 +60,9 @@ fn answer(fuzz: &mut Fuzz, nth: u64) -> Answer {
     }
 }
 
-/// Whether JetStream could have meant that the event is stored.
+/// Whether JetStream could mean by this answer that the event is stored.
 fn means_stored(payload: &[u8]) -> bool {
-    // Not a `Value`: it gives up on nesting that a reader of these three need not look into.
+    // `Value` is not used: it fails on deep nesting in fields that are not needed here.
     #[derive(serde::Deserialize)]
     struct Said<'a> {
         #[serde(borrow)]
@@ -73,7 +74,7 @@ fn means_stored(payload: &[u8]) -> bool {
     said.is_ok_and(|said| said.stream.len() < payload.len() && said.seq > 0 && said.error.is_none())
 }
 
-/// The broker. A new connection is greeted and answered by what is next.
+/// The broker. It greets every connection and answers every event with `next`.
 struct Stub {
     next: Mutex<Answer>,
     /// How many events it has answered.
@@ -109,7 +110,7 @@ impl Stub {
                     self.answered.fetch_add(1, Ordering::SeqCst);
                     stream.write_all(&said).await?;
                     if answer.mangled.is_some() {
-                        // Nobody could tell where the next message begins.
+                        // After a mangled message, the client can't tell where the next one begins.
                         return Ok(());
                     }
                 }
@@ -131,38 +132,34 @@ impl Stub {
     }
 }
 
-/// Publishes until the stub has answered: it may first have to connect again, or have been told that nothing is to be
-/// sent.
+/// Publishes until the stub has answered. Before that, the sink may have to connect again, or may have been
+/// told by the greeting to send nothing.
 async fn publish_until_answered(sink: &NatsSink, stub: &Stub, shown: &str) -> Outcome {
     let before = stub.answered.load(Ordering::SeqCst);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
+    wait::until_ok(async || {
         let batch = [outgoing(event("key", "{}"))];
         let outcomes = timeout(Duration::from_secs(20), sink.publish(&batch)).await;
         let [outcome] = &outcomes.unwrap_or_else(|_| panic!("it hangs: {shown}"))[..] else {
-            panic!("one event has one outcome: {shown}");
+            panic!("one event must have one outcome: {shown}");
         };
         if stub.answered.load(Ordering::SeqCst) > before {
-            return outcome.clone();
+            return Ok(outcome.clone());
         }
         let Outcome::Failed(error) = outcome else {
-            panic!("{outcome:?} of what was not answered: {shown}");
+            panic!("{outcome:?} for an event without an answer: {shown}");
         };
         assert_says_something(&error.to_string());
-        assert!(
-            Instant::now() < deadline,
-            "it does not come back: {error}: {shown}"
-        );
-        // The greeting has done what it can.
+        // The mangled greeting has been used; send a correct one now.
         stub.next.lock().unwrap().info = INFO.into();
         if error.kind != SinkErrorKind::Unreachable {
             stub.hang_up.notify_waiters();
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+        Err(format!("it does not come back: {error}: {shown}"))
+    })
+    .await
 }
 
-/// A broker whose answers are mangled: each event has its outcome in time, and only an acknowledgement delivers it.
+/// A broker with mangled answers: outcomes come in time, and only an acknowledgement delivers an event.
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_fuzz_nats_answers() {
     let stub = Arc::new(Stub {
@@ -195,7 +192,7 @@ async fn torture_fuzz_nats_answers() {
                 );
             }
             Outcome::Failed(error) => assert_says_something(&error.to_string()),
-            Outcome::Held => panic!("nothing holds here: {shown}"),
+            Outcome::NotTried => panic!("the event was not tried: {shown}"),
         }
         tried += 1;
     }
@@ -205,7 +202,7 @@ async fn torture_fuzz_nats_answers() {
     fuzz::said(&stub.campaign, tried);
 }
 
-/// The length overflows in the client, whose task panics.
+/// The length of the message overflows in the client, so its task panics.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_broke_on_an_answer_is_replaced() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -241,9 +238,9 @@ async fn a_client_that_broke_on_an_answer_is_replaced() {
         ..SinkOptions::new(url)
     };
     let sink = NatsSink::open(&options).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while sink.publish(&[outgoing(event("key", "{}"))]).await != [Outcome::Delivered] {
-        assert!(Instant::now() < deadline, "it does not come back");
-    }
+    wait::until("the sink works again", async || {
+        sink.publish(&[outgoing(event("key", "{}"))]).await == [Outcome::Delivered]
+    })
+    .await;
     listening.abort();
 }

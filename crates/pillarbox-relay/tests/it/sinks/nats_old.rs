@@ -1,4 +1,4 @@
-//! The oldest server Pillarbox works with.
+//! The oldest supported server.
 
 use async_nats::jetstream;
 use pillarbox_relay::{
@@ -45,7 +45,7 @@ async fn an_old_server_takes_a_batch_and_drops_what_it_has() {
     }
     let sent: Vec<_> = batch.iter().map(|outgoing| outgoing.event.event.id).collect();
     let there: Vec<_> = stored(&server.url(), "S").await.iter().map(|e| e.id).collect();
-    assert_eq!(there, sent, "each once, in the order of the batch");
+    assert_eq!(there, sent, "each event once, in the order of the batch");
 }
 
 #[tokio::test]

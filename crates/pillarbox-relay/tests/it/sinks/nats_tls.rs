@@ -1,9 +1,6 @@
-//! NATS over TLS, with certificates made here.
+//! NATS over TLS, with certificates that the test creates.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use pillarbox_relay::{
     Sink,
@@ -13,6 +10,7 @@ use pillarbox_relay::{
 use pillarbox_testkit::{
     contract::sink::{event, outgoing},
     servers::{Nats, NatsOptions},
+    wait,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,7 +23,7 @@ use super::{
 };
 
 impl Authority {
-    /// A server with a certificate for `host`; `verify` asks its clients for one of this authority too.
+    /// Starts a server with a certificate for `host`. With `verify`, clients need one of this authority too.
     async fn server(&self, host: &str, verify: bool) -> Option<Nats> {
         Nats::start_with(NatsOptions::configured(self.configuration(host, verify))).await
     }
@@ -79,7 +77,7 @@ async fn a_certificate_is_taken_from_the_authority_named_and_from_no_other() {
     };
     let trusting = |ca: &Path| format!("ca={}", ca.display());
     assert_delivers(&address(&server, &trusting(&authority.ca))).await;
-    // A server that asks for TLS gets it, whatever the address says.
+    // If the server requires TLS, the client uses it, whatever the address says.
     assert_delivers(&format!("{}?{}", server.url(), trusting(&authority.ca))).await;
     assert_refused(&address(&server, &trusting(&other.ca)), "UnknownIssuer").await;
     assert_refused(&address(&server, ""), "UnknownIssuer").await;
@@ -128,15 +126,12 @@ async fn a_better_certificate_is_enough_to_go_on() {
     server
         .reconfigure(authority.configuration("127.0.0.1", false))
         .await;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while let Err(error) = sink.apply_streams().await {
-        assert!(Instant::now() < deadline, "{error}");
-    }
+    wait::until_ok(async || sink.apply_streams().await).await;
     let outcomes = sink.publish(&[outgoing(event("a", "1"))]).await;
     assert_eq!(outcomes, [Outcome::Delivered]);
 }
 
-/// A server that offers no TLS, and notes what it hears.
+/// The server offers no TLS and records what it receives.
 #[tokio::test]
 async fn an_address_that_asks_for_tls_never_speaks_in_the_clear() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -160,7 +155,11 @@ async fn an_address_that_asks_for_tls_never_speaks_in_the_clear() {
     assert_eq!(error.kind, SinkErrorKind::Unreachable, "{error}");
     assert!(!error.message.contains("geheim"), "{error}");
     let heard = heard.await.unwrap();
-    assert_eq!(heard.first(), Some(&0x16), "a TLS handshake, and no CONNECT");
+    assert_eq!(
+        heard.first(),
+        Some(&0x16),
+        "the client must send a TLS handshake, not CONNECT"
+    );
     assert!(!heard.windows(6).any(|window| window == b"geheim"));
 }
 

@@ -1,4 +1,4 @@
-//! Seqs that are given out again are found, and rows that are far too large are not fetched.
+//! Seqs that are used again are found, and rows that are far too large are not fetched.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn commit(harness: &SqliteHarness, count: usize) -> Vec<uuid::Uuid> {
     events.iter().map(|event| event.id).collect()
 }
 
-/// Ten events delivered, by a relay that holds all lanes.
+/// Delivers ten events with a relay that holds all lanes.
 async fn delivered(harness: &SqliteHarness) -> (RelayId, Vec<HeldLane>, Box<dyn Reader>) {
     let (store, relay) = (&harness.store.store, RelayId::now_v7());
     commit(harness, 10).await;
@@ -56,7 +56,7 @@ async fn delivered(harness: &SqliteHarness) -> (RelayId, Vec<HeldLane>, Box<dyn 
     (relay, marked, reader)
 }
 
-/// Whether the sequence is below the old low mark or above it when the next relay comes.
+/// Once with the sequence below the old low mark, and once above it, when the next relay starts.
 #[tokio::test]
 async fn events_after_the_sequence_went_back_are_found_and_counted() {
     for count in [3, 20] {
@@ -76,7 +76,7 @@ async fn events_after_the_sequence_went_back_are_found_and_counted() {
     }
 }
 
-/// Before the low marks are written down.
+/// The low marks are not recorded yet.
 #[tokio::test]
 async fn a_reader_notices_that_the_sequence_went_back() {
     let harness = SqliteHarness::new().await;
@@ -84,7 +84,7 @@ async fn a_reader_notices_that_the_sequence_went_back() {
     run(&harness, "delete from outbox_events").await;
     assert!(
         reader.next(page(100)).await.unwrap().events.is_empty(),
-        "deleting is no reason"
+        "deleting rows alone must change nothing"
     );
     run(&harness, BACK).await;
     commit(&harness, 3).await;
@@ -96,10 +96,7 @@ async fn a_reader_notices_that_the_sequence_went_back() {
         .heartbeat(relay, "relay", LEASE, &marked)
         .await
         .unwrap();
-    assert!(
-        census.held.is_empty(),
-        "its lanes are to be read again: {census:?}"
-    );
+    assert!(census.held.is_empty(), "its lanes must be read again: {census:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Who may read the database.
+//! The permissions of the database file.
 
 use std::{
     fs::{self, Permissions},
@@ -23,7 +23,7 @@ async fn a_new_database_is_readable_by_nobody_else() {
     let url = format!("sqlite:{}", path.display());
     let open = connect::store(&DatabaseOptions::new(&url)).unwrap();
     open.admin.migrate().await.unwrap();
-    // A write makes the files beside it, which live as long as the connections.
+    // A write creates the files beside it. They exist as long as the connections.
     let relay = RelayId::now_v7();
     open.store.heartbeat(relay, "relay", LONG, &[]).await.unwrap();
     for name in ["app.db", "app.db-wal", "app.db-shm"] {
@@ -37,7 +37,7 @@ async fn a_database_that_is_there_keeps_its_rights_and_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.db");
     let url = format!("sqlite:{}", path.display());
-    assert_eq!(exposed(&url), None, "none is there");
+    assert_eq!(exposed(&url), None, "the file does not exist");
     fs::write(&path, "").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     let open = connect::store(&DatabaseOptions::new(&url)).unwrap();

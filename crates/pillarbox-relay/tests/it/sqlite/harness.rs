@@ -1,4 +1,4 @@
-//! A fresh SQLite file for each check, and the application's ways into it.
+//! A new SQLite file for each check, and the application's connections to it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,9 +7,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
     dead::DeadLetters,
-    notice::Notices,
-    reprocess::Schedules,
-    store::{Admin, Store},
+    store::{Admin, Store, records::Records},
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
 use sqlx::{Sqlite, SqlitePool, Transaction, sqlite::SqliteConnectOptions};
@@ -62,12 +60,16 @@ impl StoreHarness for SqliteHarness {
         Some(self.store.dead_letters.clone())
     }
 
-    fn notices(&self) -> Option<Arc<dyn Notices>> {
-        Some(self.store.notices.clone())
+    fn records(&self) -> Arc<dyn Records> {
+        self.store.records.clone()
     }
 
-    fn schedules(&self) -> Option<Arc<dyn Schedules>> {
-        Some(self.store.schedules.clone())
+    fn versions(&self) -> Option<Arc<dyn pillarbox_relay::check::versions::AggregateVersions>> {
+        self.store.versions.clone()
+    }
+
+    fn gauge(&self) -> Option<Arc<dyn pillarbox_relay::pressure::Gauge>> {
+        self.store.gauge.clone()
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

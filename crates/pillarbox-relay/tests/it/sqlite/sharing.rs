@@ -1,4 +1,4 @@
-//! One file, an application and a relay.
+//! An application and a relay share one file.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ const PAGE: PageLimit = PageLimit {
     payload_bytes_max: 1 << 20,
 };
 
-/// The application's part: an order and its event in one transaction, every seventh rolled back.
+/// The application: writes an order and its event in one transaction, and rolls back every seventh.
 async fn place_orders(pool: &sqlx::SqlitePool, writer: i64, orders: i64) {
     for n in 0..orders {
         let event = Event::to("shop.order.placed")
@@ -59,7 +59,7 @@ async fn an_application_in_another_process_writes_while_the_relay_delivers() {
         .unwrap();
     let (done, stop) = tokio::sync::oneshot::channel::<()>();
     let relay = tokio::spawn(deliver(store, held, stop));
-    // Any error the application sees, a busy database among them, fails the child and with it this test.
+    // If the application sees any error, also a busy database, the child fails, and this test fails with it.
     child("place_orders_in_a_process_of_its_own", &harness.url).await;
     done.send(()).unwrap();
     let read = relay.await.unwrap();
@@ -80,7 +80,7 @@ async fn an_application_in_another_process_writes_while_the_relay_delivers() {
     assert_eq!(harness.store.admin.status().await.unwrap().pending, 0);
 }
 
-/// The relay's part: reads and settles until told that no more will come and nothing is left.
+/// The relay: reads and settles until it is told that no more events come and none is left.
 async fn deliver(
     store: Arc<dyn Store>,
     held: Vec<HeldLane>,
@@ -95,7 +95,7 @@ async fn deliver(
             if finished {
                 return read;
             }
-            store.wait(Duration::from_millis(50)).await;
+            store.waker().unwrap().wait(Duration::from_millis(50)).await;
             continue;
         }
         let published = page.events.iter().map(|e| e.seq).collect();
@@ -112,11 +112,11 @@ async fn deliver(
     }
 }
 
-/// Waiting must cost next to nothing: well under 1 % of a core.
+/// An idle wait must use well under 1 % of a core.
 #[tokio::test]
 async fn an_idle_wait_is_cheap() {
     let harness = SqliteHarness::new().await;
-    // A process of its own, so that no other test's work is charged to it.
+    // A separate process, so that the work of other tests is not counted.
     child("idle_wait_in_a_process_of_its_own", &harness.url).await;
 }
 
@@ -125,8 +125,8 @@ async fn an_idle_wait_is_cheap() {
 async fn idle_wait_in_a_process_of_its_own() {
     let Some(url) = file() else { return };
     let store = connect::store(&DatabaseOptions::new(url)).unwrap().store;
-    store.wait(Duration::from_millis(500)).await;
-    // The best of some seconds: others who use the machine can only add to it.
+    store.waker().unwrap().wait(Duration::from_millis(500)).await;
+    // The best of several seconds: other load on the machine can only add to it.
     let mut best = f64::INFINITY;
     for _ in 0..4 {
         best = best.min(share_of_a_second(&*store).await);
@@ -135,15 +135,15 @@ async fn idle_wait_in_a_process_of_its_own() {
     assert!(best < 0.01, "an idle wait takes {:.2} % of a core", best * 100.0);
 }
 
-/// Of a core.
+/// The used share of one core.
 async fn share_of_a_second(store: &dyn Store) -> f64 {
     let (start, before) = (Instant::now(), cpu_time());
     while start.elapsed() < Duration::from_secs(1) {
         let began = Instant::now();
-        store.wait(Duration::from_millis(200)).await;
+        store.waker().unwrap().wait(Duration::from_millis(200)).await;
         assert!(
             began.elapsed() >= Duration::from_millis(195),
-            "nothing was committed: it waits its time"
+            "nothing was committed, so the wait must last its full time"
         );
     }
     (cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
@@ -160,7 +160,7 @@ async fn place_orders_in_a_process_of_its_own() {
     tokio::join!(place_orders(&pool, 0, 150), place_orders(&pool, 1, 150));
 }
 
-/// Runs one ignored test of this binary in a process of its own; it has to pass.
+/// Runs one ignored test of this binary in a separate process. It must pass.
 async fn child(test: &str, url: &str) {
     let run = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args([
@@ -186,12 +186,12 @@ async fn child(test: &str, url: &str) {
     println!("{text}");
 }
 
-/// The file to work on; none when somebody runs all ignored tests.
+/// The file to work on. `None` if somebody runs all ignored tests.
 fn file() -> Option<String> {
     std::env::var("PILLARBOX_TEST_FILE").ok()
 }
 
-/// What all threads of this process have had of the processors.
+/// The processor time of all threads of this process.
 fn cpu_time() -> Duration {
     let nanos = std::fs::read_dir("/proc/self/task").unwrap().map(|task| {
         let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();

@@ -1,4 +1,4 @@
-//! What people ask of a store, and what it tells about itself.
+//! Administration of a store, and its status.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use pillarbox::{Event, Limits};
 use pillarbox_relay::{
     Settlement,
     catalog::{self, Look},
-    store::{RelayId, Trouble, TroubleKind},
+    store::{RelayId, Trouble, TroubleKind, admin::RECENT_PAYLOAD_BYTES_MAX},
 };
 
 use super::{StoreHarness, scene::*};
@@ -23,7 +23,7 @@ pub async fn migrating_again_is_harmless(harness: Arc<dyn StoreHarness>) {
         ids(&drain(&mut scene.reader(), page(10)).await.events),
         ids(&events[2..])
     );
-    // The lanes are still held, under the same epochs.
+    // The lanes are still held, with the same epochs.
     scene.publish(&events[2..]).await;
     assert!(!admin.migration_sql().is_empty());
 }
@@ -104,7 +104,7 @@ pub async fn status_shows_what_a_relay_reports(harness: Arc<dyn StoreHarness>) {
         .report(scene.relay, std::slice::from_ref(&odd))
         .await
         .unwrap();
-    // A heartbeat leaves them alone.
+    // A heartbeat does not change them.
     store.heartbeat(scene.relay, "scene", LONG, &[]).await.unwrap();
     let plain = trouble("the sink \"größe\" said:  {}' \\");
     assert_eq!(shown(scene.relay).await, [plain], "one line, whatever is in it");
@@ -193,23 +193,58 @@ pub async fn the_kinds_of_the_latest_events_are_told(harness: Arc<dyn StoreHarne
     assert_eq!(admin.kinds(100).await.unwrap().kinds.len(), 5);
 }
 
+pub async fn the_latest_events_are_listed(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness.clone()).await;
+    let admin = harness.admin();
+    assert!(admin.recent(10).await.unwrap().is_empty());
+    let events = scene.stored("a", 4).await;
+    scene.publish(&events[..2]).await;
+    scene
+        .settle(Settlement {
+            dead: vec![dead(&events[2], 1)],
+            ..Settlement::default()
+        })
+        .await;
+    let large = event("a").payload(format!("\"{}\"", "x".repeat(RECENT_PAYLOAD_BYTES_MAX)));
+    scene.commit(&[large]).await;
+    let recent = admin.recent(4).await.unwrap();
+    let seen: Vec<_> = recent
+        .iter()
+        .map(|recent| (recent.event.seq, &*recent.status))
+        .collect();
+    let expected = [
+        (events[1].seq, "published"),
+        (events[2].seq, "dead"),
+        (events[3].seq, "pending"),
+    ];
+    assert_eq!(seen, expected, "the large one is left out");
+    assert_eq!(recent[2].event, events[3]);
+}
+
+pub async fn the_low_mark_is_below_what_is_pending(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness.clone()).await;
+    let events = scene.stored("a", 3).await;
+    scene.publish(&events[..1]).await;
+    assert!(harness.admin().low_mark().await.unwrap() < events[1].seq);
+}
+
 pub async fn a_commit_ends_the_wait_early(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
-    if !scene.store.capabilities().notify {
+    let Some(waker) = scene.store.waker() else {
         return;
-    }
-    // Whatever was committed before has woken it by now.
-    scene.store.set_asleep(true).await.unwrap();
+    };
+    // By now every earlier commit has woken it.
+    waker.set_asleep(true).await.unwrap();
     for _ in 0..5 {
-        scene.store.wait(Duration::from_millis(50)).await;
+        waker.wait(Duration::from_millis(50)).await;
     }
     let store = scene.store.clone();
-    let sleeper = tokio::spawn(async move { store.wait(LONG).await });
+    let sleeper = tokio::spawn(async move { store.waker().unwrap().wait(LONG).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
     scene.commit_key("a", 1).await;
     let woken = tokio::time::timeout(DEADLINE, sleeper).await;
     woken.expect("a commit wakes a sleeping relay").unwrap();
-    scene.store.set_asleep(false).await.unwrap();
+    waker.set_asleep(false).await.unwrap();
 }
 
 pub async fn statements_are_counted(harness: Arc<dyn StoreHarness>) {

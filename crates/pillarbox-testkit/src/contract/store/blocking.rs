@@ -1,4 +1,4 @@
-//! What a store owes a key whose event died on a route that does not simply go on.
+//! Keys whose event died on a route with `after_death: block` or `latest`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ fn actor() -> Actor {
     }
 }
 
-/// The first of them dies, the others are held behind it, in one settlement as the engine writes it.
+/// The first event dies and the others are held behind it, in one settlement as the engine writes it.
 async fn die_ahead(scene: &Scene, events: &[StoredEvent], after: AfterDeath) {
     let free = scene
         .settle(Settlement {
@@ -39,7 +39,7 @@ async fn die_ahead(scene: &Scene, events: &[StoredEvent], after: AfterDeath) {
     assert!(free.is_empty(), "its key is not free: {free:?}");
 }
 
-/// The key has something in the side table, and none of it is due.
+/// The key has something in the side table, and nothing of it is due.
 async fn waits(scene: &Scene) {
     let due = scene.due().await;
     assert!(due.events.is_empty() && due.next.is_none(), "{due:?}");
@@ -52,7 +52,7 @@ pub async fn a_blocked_key_waits(harness: Arc<dyn StoreHarness>) {
     die_ahead(&scene, &events, AfterDeath::Block).await;
     assert_eq!(scene.row(&events[0]).await.status, "dead");
     waits(&scene).await;
-    // Whatever else happens to the key's order.
+    // This holds whatever else happens to the key's order.
     let more = scene.stored("a", 1).await;
     scene
         .settle(Settlement {
@@ -61,7 +61,7 @@ pub async fn a_blocked_key_waits(harness: Arc<dyn StoreHarness>) {
         })
         .await;
     waits(&scene).await;
-    // And when nothing is behind it.
+    // It also holds if nothing is behind it.
     let alone = scene.stored("b", 1).await;
     die_ahead(&scene, &alone, AfterDeath::Block).await;
     assert_eq!(scene.store.blocked_keys(&scene.held).await.unwrap().len(), 2);
@@ -97,7 +97,7 @@ pub async fn a_discarded_letter_lets_its_key_go_on(harness: Arc<dyn StoreHarness
     assert_eq!(scene.row(&events[0]).await.status, "dead");
     let details = letters.show(letter.id).await.unwrap().unwrap();
     assert!(!details.letter.blocks_key);
-    // A settlement that is written again, because its answer was lost, blocks nothing again.
+    // A settlement that is written again, because its answer was lost, must not block again.
     scene
         .settle(Settlement {
             dead: vec![Dead {
@@ -135,7 +135,7 @@ pub async fn a_letter_that_blocks_its_key_does_not_expire(harness: Arc<dyn Store
     assert_eq!(letters.expire(Duration::ZERO, 10).await.unwrap(), 1);
 }
 
-/// Events of one key, each of its own topic, as they are stored.
+/// Events of one key, each with its own topic, as they are stored.
 async fn of_topics(scene: &Scene, topics: &[&str]) -> Vec<StoredEvent> {
     let mut reader = scene.reader();
     drain(&mut reader, page(100)).await;
@@ -194,7 +194,7 @@ pub async fn the_latest_alone_stays(harness: Arc<dyn StoreHarness>) {
     let events = of_topics(&scene, &["s", "s"]).await;
     die_ahead(&scene, &events, AfterDeath::Latest).await;
     scene.until_due(&events[1..]).await;
-    // Nothing behind it: the key is free at once.
+    // Nothing is behind it, so the key is free at once.
     let lone = scene.stored("b", 1).await;
     let free = scene
         .settle(Settlement {

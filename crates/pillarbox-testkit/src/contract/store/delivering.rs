@@ -1,17 +1,20 @@
-//! What a store owes those who carry notices to people.
+//! The delivery of notices.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use pillarbox_relay::notice::{Claim, Delivery};
 
 use super::{
-    StoreHarness,
+    StoreHarness, notices,
     scene::*,
     telling::{PRINT, channels, claimed, telling},
 };
 
 pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
+    let notices = notices(&*harness);
     assert_eq!(
         notices.claim("log", LONG).await.unwrap(),
         Claim::Nothing { next: None }
@@ -20,7 +23,7 @@ pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn St
         .tell(&telling(PRINT, 0), &channels(&["log"]))
         .await
         .unwrap();
-    let claims = (0..4).map(|_| claimed(&*notices, "log", SHORT));
+    let claims = (0..4).map(|_| claimed(&notices, "log", SHORT));
     let claims: Vec<Delivery> = futures::future::join_all(claims)
         .await
         .into_iter()
@@ -28,11 +31,12 @@ pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn St
         .collect();
     assert_eq!(claims.len(), 1, "{claims:?}");
     assert_eq!(claims[0].attempts, 1);
+    let second = OnceLock::new();
     eventually("the lease ends", || async {
         match notices.claim("log", LONG).await.unwrap() {
             Claim::One(again) => {
                 assert_eq!((again.id, again.attempts), (claims[0].id, 2));
-                true
+                second.set(*again).is_ok()
             }
             Claim::Nothing { next } => {
                 assert!(next.is_some_and(|next| next <= SHORT), "{next:?}");
@@ -45,7 +49,15 @@ pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn St
         panic!("it is claimed");
     };
     assert!(next <= LONG && next > LONG / 2);
-    notices.delivered("log", &claims[0]).await.unwrap();
+    notices.delivered(&claims[0]).await.unwrap();
+    assert!(
+        matches!(
+            notices.claim("log", LONG).await.unwrap(),
+            Claim::Nothing { next: Some(_) }
+        ),
+        "it belongs to the second relay now"
+    );
+    notices.delivered(second.get().unwrap()).await.unwrap();
     assert_eq!(
         notices.claim("log", LONG).await.unwrap(),
         Claim::Nothing { next: None }
@@ -53,14 +65,14 @@ pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn St
 }
 
 pub async fn a_failed_delivery_comes_again_later_or_never(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
+    let notices = notices(&*harness);
     notices
         .tell(&telling(PRINT, 0), &channels(&["hook"]))
         .await
         .unwrap();
-    let first = claimed(&*notices, "hook", LONG).await.unwrap();
+    let first = claimed(&notices, "hook", LONG).await.unwrap();
     notices
-        .failed("hook", &first, Some(SHORT), "it said “no”\0")
+        .failed(&first, Some(SHORT), "it said “no”\0")
         .await
         .unwrap();
     let claim = notices.claim("hook", LONG).await.unwrap();
@@ -69,12 +81,12 @@ pub async fn a_failed_delivery_comes_again_later_or_never(harness: Arc<dyn Store
         "{claim:?}"
     );
     eventually("it is due again", || async {
-        claimed(&*notices, "hook", Duration::ZERO).await.is_some()
+        claimed(&notices, "hook", Duration::ZERO).await.is_some()
     })
     .await;
-    let again = claimed(&*notices, "hook", LONG).await.unwrap();
+    let again = claimed(&notices, "hook", LONG).await.unwrap();
     assert_eq!((again.id, again.attempts), (first.id, 3));
-    notices.failed("hook", &again, None, "no").await.unwrap();
+    notices.failed(&again, None, "no").await.unwrap();
     assert_eq!(
         notices.claim("hook", LONG).await.unwrap(),
         Claim::Nothing { next: None }
@@ -82,25 +94,26 @@ pub async fn a_failed_delivery_comes_again_later_or_never(harness: Arc<dyn Store
 }
 
 pub async fn a_later_notice_waits_for_an_earlier_one(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
+    let notices = notices(&*harness);
     let to = channels(&["hook", "log"]);
-    for before in [0, 1] {
-        notices.tell(&telling(PRINT, before), &to).await.unwrap();
+    let told = [telling(PRINT, 0), telling(PRINT, 1)];
+    for telling in &told {
+        notices.tell(telling, &to).await.unwrap();
     }
-    let first = claimed(&*notices, "hook", LONG).await.unwrap();
-    assert_eq!(first.n, 1);
+    let first = claimed(&notices, "hook", LONG).await.unwrap();
+    assert_eq!(first.id, told[0].id);
     let claim = notices.claim("hook", LONG).await.unwrap();
     assert!(
         matches!(claim, Claim::Nothing { next: Some(next) } if next > LONG / 2),
         "{claim:?}"
     );
-    assert!(claimed(&*notices, "log", LONG).await.is_some(), "another channel");
+    assert!(claimed(&notices, "log", LONG).await.is_some(), "another channel");
     notices.tell(&telling("other", 0), &to).await.unwrap();
-    let other = claimed(&*notices, "hook", LONG).await.unwrap();
+    let other = claimed(&notices, "hook", LONG).await.unwrap();
     assert_eq!(&*other.fingerprint, "other", "another cause");
-    notices.failed("hook", &first, None, "given up").await.unwrap();
+    notices.failed(&first, None, "given up").await.unwrap();
     assert_eq!(
-        claimed(&*notices, "hook", LONG).await.map(|delivery| delivery.n),
-        Some(2)
+        claimed(&notices, "hook", LONG).await.map(|delivery| delivery.id),
+        Some(told[1].id)
     );
 }

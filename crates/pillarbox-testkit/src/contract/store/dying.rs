@@ -1,4 +1,4 @@
-//! What a store owes people about events that died.
+//! Dead letters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use pillarbox_relay::{
 
 use super::{StoreHarness, scene::*};
 
-/// `None`: nobody looks at this store's dead letters.
+/// `None`: this store has no API for dead letters.
 pub(super) async fn scene(harness: Arc<dyn StoreHarness>) -> Option<Scene> {
     harness.dead_letters()?;
     Some(Scene::new(harness).await)

@@ -1,4 +1,4 @@
-//! Into the application's transaction and back out, unchanged.
+//! Events through the application's transaction and back, unchanged.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{StoreHarness, scene::*};
 
-/// JSON that a store which reads or rewrites payloads would change or refuse.
+/// JSON that a store would change or refuse if it parsed or rewrote payloads.
 const AWKWARD: &str = " {\"b\": 1.50, \"a\":[ ], \"a\": 1e400, \"n\":123456789012345678901234567890,\n \
      \"u\":\"\\u0000 \\ud83d\\ude00 größe 🦀 \u{2028}\"} ";
 
@@ -65,7 +65,7 @@ pub async fn every_field_survives_the_round_trip(harness: Arc<dyn StoreHarness>)
 pub async fn a_large_payload_survives_byte_for_byte(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let max = Limits::default().payload_bytes_max;
-    // Text that does not compress, so that a store which moves large values out of the row does.
+    // Text that does not compress, so that a store which moves large values out of the row does so.
     let text: String = (0..max as u64 - 2)
         .map(|n| char::from(b'a' + (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as u8 % 26))
         .collect();
@@ -181,7 +181,7 @@ pub async fn the_admin_writes_all_or_none(harness: Arc<dyn StoreHarness>) {
 pub async fn many_events_keep_their_order(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let mut events: Vec<Event> = (0..2_500).map(|n| event(&format!("key-{}", n % 10))).collect();
-    // Ids that don't rise with the order of writing.
+    // Ids that do not increase in the order of writing.
     let ids_reversed: Vec<_> = events.iter().rev().map(|e| e.id).collect();
     for (event, id) in events.iter_mut().zip(ids_reversed) {
         event.id = id;

@@ -1,4 +1,4 @@
-//! The bounds on a page, and rows that can't be read.
+//! The bounds of a page, and rows that can't be read.
 
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn Stor
     assert!(!read.unreadable[0].problem.is_empty());
     assert_eq!(read.unreadable[0].lane, read.events[0].lane);
 
-    // It dies of it without a key, as nobody could read one, and is seen no more.
+    // It dies without a key, because the key can't be read, and is not returned again.
     let unreadable = &read.unreadable[0];
     scene
         .settle(pillarbox_relay::Settlement {

@@ -1,4 +1,4 @@
-//! What a store owes people who do something about events that died.
+//! Replaying and discarding dead letters.
 
 use std::{sync::Arc, time::Duration};
 

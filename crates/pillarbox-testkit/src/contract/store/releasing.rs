@@ -1,4 +1,4 @@
-//! How a key that had failing events gets free again, without losing its order.
+//! How a key with failing events becomes free again without losing its order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -85,7 +85,7 @@ pub async fn a_death_frees_the_key_too(harness: Arc<dyn StoreHarness>) {
 pub async fn an_earlier_event_that_comes_late_goes_first(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 3).await;
-    // As when the first one's transaction committed after the second had failed already.
+    // As if the first event's transaction committed after the second event had already failed.
     scene.park(&events[1..], LONG).await;
     assert!(scene.due().await.events.is_empty());
     scene

@@ -1,4 +1,4 @@
-//! What a store owes the reprocessor.
+//! Reprocessing of dead letters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,6 +9,7 @@ use super::{
     StoreHarness,
     dying::{all, die, letters, scene},
     scene::*,
+    schedules,
 };
 
 fn reprocessor() -> Actor {
@@ -19,9 +20,7 @@ fn reprocessor() -> Actor {
 }
 
 pub async fn one_relay_runs_a_schedule(harness: Arc<dyn StoreHarness>) {
-    let Some(schedules) = harness.schedules() else {
-        return;
-    };
+    let schedules = schedules(&*harness);
     let mut last = None;
     for _ in 0..3 {
         let (now, known) = schedules.last_run("nightly").await.unwrap();
@@ -32,9 +31,9 @@ pub async fn one_relay_runs_a_schedule(harness: Arc<dyn StoreHarness>) {
         let claims: Vec<bool> = claims.into_iter().map(Result::unwrap).collect();
         assert_eq!(claims.iter().filter(|claimed| **claimed).count(), 1, "{claims:?}");
         let (_, ran) = schedules.last_run("nightly").await.unwrap();
-        assert!(ran.is_some_and(|ran| ran >= now), "{ran:?}");
+        assert!(ran.is_some_and(|ran| ran.at >= now), "{ran:?}");
         last = ran;
-        // The next run is at another time, however coarse the clock.
+        // The next run is at another time, even with a coarse clock.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert!(!schedules.claim_run("nightly", None).await.unwrap());
@@ -47,9 +46,6 @@ pub async fn one_relay_runs_a_schedule(harness: Arc<dyn StoreHarness>) {
 
 pub async fn only_what_may_be_replayed_is_a_candidate(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
-    let Some(schedules) = scene.harness.schedules() else {
-        return;
-    };
     let events = scene.stored("a", 5).await;
     die(&scene, &events[..4], "this").await;
     die(&scene, &events[4..], "that").await;
@@ -60,15 +56,18 @@ pub async fn only_what_may_be_replayed_is_a_candidate(harness: Arc<dyn StoreHarn
         .unwrap();
     let now = Duration::ZERO;
     let open = ids(&events[1..]);
-    assert_eq!(schedules.candidates(&all(), now, 1, 100).await.unwrap(), open);
     assert_eq!(
-        schedules.candidates(&all(), now, 1, 2).await.unwrap(),
+        letters(&scene).replayable(&all(), now, 1, 100).await.unwrap(),
+        open
+    );
+    assert_eq!(
+        letters(&scene).replayable(&all(), now, 1, 2).await.unwrap(),
         open[..2],
         "the oldest"
     );
     assert!(
-        schedules
-            .candidates(&all(), LONG, 1, 100)
+        letters(&scene)
+            .replayable(&all(), LONG, 1, 100)
             .await
             .unwrap()
             .is_empty(),
@@ -79,14 +78,14 @@ pub async fn only_what_may_be_replayed_is_a_candidate(harness: Arc<dyn StoreHarn
         fingerprint: Some(groups[1].fingerprint.clone()),
         ..all()
     };
-    assert_eq!(schedules.candidates(&that, now, 1, 100).await.unwrap(), open[3..]);
+    assert_eq!(
+        letters(&scene).replayable(&that, now, 1, 100).await.unwrap(),
+        open[3..]
+    );
 }
 
 pub async fn a_letter_is_a_candidate_so_many_times(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
-    let Some(schedules) = scene.harness.schedules() else {
-        return;
-    };
     let events = scene.stored("a", 2).await;
     die(&scene, &events, "no").await;
     let now = Duration::ZERO;
@@ -96,16 +95,16 @@ pub async fn a_letter_is_a_candidate_so_many_times(harness: Arc<dyn StoreHarness
             .replay(&one, 1, ReplayAs::Same, &reprocessor())
             .await;
         assert_eq!(replayed.unwrap(), 1);
-        let open = schedules.candidates(&all(), now, 100, 100).await.unwrap();
+        let open = letters(&scene).replayable(&all(), now, 100, 100).await.unwrap();
         assert_eq!(open, ids(&events[1..]), "what was replayed is not open");
         die(&scene, &events[..1], "still no").await;
     }
     assert_eq!(
-        schedules.candidates(&all(), now, 3, 100).await.unwrap(),
+        letters(&scene).replayable(&all(), now, 3, 100).await.unwrap(),
         ids(&events)
     );
     assert_eq!(
-        schedules.candidates(&all(), now, 2, 100).await.unwrap(),
+        letters(&scene).replayable(&all(), now, 2, 100).await.unwrap(),
         ids(&events[1..])
     );
 }

@@ -1,4 +1,4 @@
-//! What most checks start from: an outbox, a relay that holds every lane, and short ways to write, read and settle.
+//! The start of most checks: an outbox, a relay that holds every lane, and helpers to write, read and settle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,9 +17,9 @@ use super::{Row, StoreHarness};
 
 /// Longer than any check takes.
 pub const LONG: Duration = Duration::from_secs(120);
-/// How long anything may take that has to happen: generous, as machines differ.
+/// The timeout for everything that must happen; generous, because machines differ.
 pub const DEADLINE: Duration = Duration::from_secs(20);
-/// A lease or a delay short enough to wait for.
+/// A lease or a delay that is short enough to wait for.
 pub const SHORT: Duration = Duration::from_millis(300);
 
 pub struct Scene {
@@ -30,7 +30,7 @@ pub struct Scene {
     pub held: Vec<HeldLane>,
 }
 
-/// Everything a reader had to give.
+/// Everything that a reader returned.
 #[derive(Default)]
 pub struct Drained {
     pub events: Vec<StoredEvent>,
@@ -99,7 +99,7 @@ impl Scene {
         .await;
     }
 
-    /// The first fails with this delay, the others are held behind it.
+    /// The first one fails with this delay; the others are held behind it.
     pub async fn park(&self, events: &[StoredEvent], retry_in: Duration) {
         self.settle(Settlement {
             failed: vec![failed(&events[0], 1, retry_in)],
@@ -120,7 +120,7 @@ impl Scene {
             .expect("the event's row is there")
     }
 
-    /// Waits until these and no others are due, in this order.
+    /// Waits until exactly these are due, in this order.
     pub async fn until_due(&self, expected: &[StoredEvent]) {
         let expected: Vec<_> = expected.iter().map(|e| e.event.id).collect();
         eventually("they are due", || async {
@@ -139,7 +139,7 @@ pub fn event(key: &str) -> Event {
         .payload(r#"{"n":1}"#)
 }
 
-/// Up to `events`, other limits out of the way.
+/// Up to `events`; the other limits do not apply.
 pub fn page(events: usize) -> PageLimit {
     PageLimit {
         events,

@@ -1,4 +1,4 @@
-//! Settling: whole or not at all, idempotent, refused to whoever lost the lane.
+//! Settling: completely or not at all, idempotent, refused to a relay that lost the lane.
 
 use std::sync::Arc;
 

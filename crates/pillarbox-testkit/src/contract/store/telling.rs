@@ -1,14 +1,14 @@
-//! What a store owes those who tell people of dead letters.
+//! Notices of dead letters and troubles.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use pillarbox_relay::{
     Settlement,
-    dead::{Actor, DeadFilter, ReplayAs},
+    dead::{Actor, CauseResult, DeadFilter, DeadGroup, ReplayAs},
     notice::{
-        About, AboutTrouble, Claim, Delivery, Gone, Kind, Message, Notices, Options, Outcome, Telling,
-        ToldState, TroubleWatch, Watch,
+        About, AboutTrouble, Claim, Delivery, Gone, Kind, Message, Notices, Options, Telling, ToldState,
+        TroubleWatch, Watch,
     },
     settlement::DeadReason,
     store::{RelayId, Trouble, TroubleKind},
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::{
     StoreHarness,
     dying::{all, die, letters, scene},
+    notices,
     scene::*,
 };
 
@@ -41,6 +42,7 @@ pub(super) fn telling(fingerprint: &str, before: u64) -> Telling {
         about: serde_json::to_value(about).unwrap(),
         id: Uuid::now_v7(),
         body: format!("{{\"n\": {before}}}"),
+        decided_at: Timestamp::now(),
     }
 }
 
@@ -48,7 +50,7 @@ pub(super) fn channels(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-pub(super) async fn claimed(notices: &dyn Notices, channel: &str, lease: Duration) -> Option<Delivery> {
+pub(super) async fn claimed(notices: &Notices, channel: &str, lease: Duration) -> Option<Delivery> {
     match notices.claim(channel, lease).await.unwrap() {
         Claim::One(delivery) => Some(*delivery),
         Claim::Nothing { .. } => None,
@@ -57,15 +59,12 @@ pub(super) async fn claimed(notices: &dyn Notices, channel: &str, lease: Duratio
 
 pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
-    let Some(notices) = scene.harness.notices() else {
-        return;
-    };
-    assert!(notices.open().await.unwrap().is_empty());
+    assert!(letters(&scene).causes().await.unwrap().is_empty());
     let (events, others) = (scene.stored("a", 3).await, scene.stored("b", 1).await);
     die(&scene, &events[..2], "this").await;
     die(&scene, &others, "that").await;
     let groups = letters(&scene).groups(&all()).await.unwrap();
-    let causes = notices.open().await.unwrap();
+    let causes = letters(&scene).causes().await.unwrap();
     assert_eq!((causes.len(), groups.len()), (2, 2));
     for (cause, group) in causes.iter().zip(&groups) {
         assert_eq!(
@@ -74,9 +73,14 @@ pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>
         );
         assert_eq!(cause.last_died_at, group.last_died_at);
     }
-    let since = |after| {
-        let (notices, cause) = (notices.clone(), causes[0].clone());
-        async move { notices.died_since(&cause.fingerprint, after).await.unwrap() }
+    let since = |after: Timestamp| {
+        let later = DeadFilter {
+            fingerprint: Some(causes[0].fingerprint.clone()),
+            since: Some(after + SignedDuration::from_micros(1)),
+            ..all()
+        };
+        let letters = letters(&scene);
+        async move { letters.touched(&later).await.unwrap().count }
     };
     assert_eq!(since(causes[0].last_died_at).await, 0);
     assert_eq!(
@@ -90,25 +94,26 @@ pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>
         why: Some("done".into()),
     };
     letters(&scene).discard(&all(), 100, &person).await.unwrap();
-    assert!(notices.open().await.unwrap().is_empty());
+    assert!(letters(&scene).causes().await.unwrap().is_empty());
     assert_eq!(since(Timestamp::UNIX_EPOCH).await, 0);
 }
 
 pub async fn one_relay_tells(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
+    let notices = notices(&*harness);
     for before in [0, 1, 2] {
         let tries: Vec<Telling> = (0..4).map(|_| telling(PRINT, before)).collect();
-        let to = channels(&["log", "hook"]);
+        // A channel that is named twice gets one delivery.
+        let to = channels(&["log", "hook", "log"]);
         let told = futures::future::join_all(tries.iter().map(|telling| notices.tell(telling, &to))).await;
         let told: Vec<bool> = told.into_iter().map(Result::unwrap).collect();
         assert_eq!(told.iter().filter(|told| **told).count(), 1, "{told:?}");
         let first = &tries[told.iter().position(|told| *told).unwrap()];
         for channel in ["log", "hook"] {
-            let delivery = claimed(&*notices, channel, LONG).await.unwrap();
+            let delivery = claimed(&notices, channel, LONG).await.unwrap();
             assert_eq!((delivery.id, &delivery.body), (first.id, &first.body));
-            assert_eq!((&*delivery.fingerprint, delivery.n), (PRINT, before + 1));
-            notices.delivered(channel, &delivery).await.unwrap();
-            assert_eq!(claimed(&*notices, channel, LONG).await, None, "one delivery each");
+            assert_eq!(&*delivery.fingerprint, PRINT);
+            notices.delivered(&delivery).await.unwrap();
+            assert_eq!(claimed(&notices, channel, LONG).await, None, "one delivery each");
         }
     }
     assert!(
@@ -118,18 +123,22 @@ pub async fn one_relay_tells(harness: Arc<dyn StoreHarness>) {
             .unwrap(),
         "decided long ago"
     );
-    assert_eq!(claimed(&*notices, "log", LONG).await, None);
+    assert_eq!(claimed(&notices, "log", LONG).await, None);
+}
+
+async fn told_group(scene: &Scene, notices: &Notices) -> DeadGroup {
+    let mut groups = letters(scene).groups(&all()).await.unwrap();
+    notices.add_told(&mut groups).await.unwrap();
+    groups.remove(0)
 }
 
 pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
-    let Some(notices) = scene.harness.notices() else {
-        return;
-    };
+    let notices = notices(&*scene.harness);
     let (begin, told) = notices.told().await.unwrap();
     assert!(told.is_empty() && begin > Timestamp::now() - SignedDuration::from_secs(3_600));
     die(&scene, &scene.stored("a", 2).await, "no").await;
-    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    let group = told_group(&scene, &notices).await;
     assert_eq!(group.told_at, None);
 
     let open = telling(&group.fingerprint, 0);
@@ -140,7 +149,7 @@ pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
     assert_eq!(told[0].last_died_at, open.last_died_at);
     assert_eq!(told[0].about, open.about);
     assert!(told[0].told_at >= begin && told[0].told_at <= now);
-    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    let group = told_group(&scene, &notices).await;
     assert_eq!(group.told_at, Some(told[0].told_at));
 
     let over = Telling {
@@ -154,15 +163,12 @@ pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
         (told.len(), told[0].n, told[0].state),
         (1, 2, ToldState::Recovered)
     );
-    let group = letters(&scene).groups(&all()).await.unwrap().remove(0);
+    let group = told_group(&scene, &notices).await;
     assert_eq!(group.told_at, None, "that it is over, they were told");
 }
 
 pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
-    let Some(notices) = scene.harness.notices() else {
-        return;
-    };
     let (events, others) = (scene.stored("a", 4).await, scene.stored("b", 1).await);
     die(&scene, &events, "this").await;
     die(&scene, &others, "that").await;
@@ -180,10 +186,10 @@ pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn Store
     }
     letters(&scene).discard(&one(2), 1, &person).await.unwrap();
     let of = |fingerprint: String, since| {
-        let notices = notices.clone();
-        async move { notices.outcome(&fingerprint, since).await.unwrap() }
+        let letters = letters(&scene);
+        async move { letters.outcome(&fingerprint, since).await.unwrap() }
     };
-    let outcome = |waiting| Outcome {
+    let outcome = |waiting| CauseResult {
         replayed: 2,
         discarded: 1,
         waiting,
@@ -203,26 +209,24 @@ pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn Store
         outcome(1)
     );
     die(&scene, &events[1..2], "something else").await;
-    let left = Outcome {
+    let left = CauseResult {
         replayed: 1,
         discarded: 1,
         waiting: 0,
     };
     assert_eq!(of(group.fingerprint.clone(), group.first_died_at).await, left);
     let later = group.last_died_at + SignedDuration::from_micros(1);
-    assert_eq!(of(group.fingerprint, later).await, Outcome::default());
+    assert_eq!(of(group.fingerprint, later).await, CauseResult::default());
     assert_eq!(
         of("unknown".into(), group.first_died_at).await,
-        Outcome::default()
+        CauseResult::default()
     );
 }
 
-/// The look as a relay does it, over this store.
+/// The check that a relay makes, over this store.
 pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
-    let Some(notices) = scene.harness.notices() else {
-        return;
-    };
+    let notices = notices(&*scene.harness);
     let mut watch = Watch {
         dead_letters: letters(&scene),
         notices: notices.clone(),
@@ -266,7 +270,7 @@ pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn S
     assert_eq!(watch.look(&to).await.unwrap(), 0, "said once");
 
     let mut kinds = Vec::new();
-    while let Some(delivery) = claimed(&*notices, "log", LONG).await {
+    while let Some(delivery) = claimed(&notices, "log", LONG).await {
         let message: Message = serde_json::from_str(&delivery.body).unwrap();
         kinds.push((
             message.kind,
@@ -274,7 +278,7 @@ pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn S
             message.data.replayed,
             message.data.discarded,
         ));
-        notices.delivered("log", &delivery).await.unwrap();
+        notices.delivered(&delivery).await.unwrap();
     }
     assert_eq!(
         kinds,
@@ -285,14 +289,14 @@ pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn S
     );
 }
 
-/// The look as relays do it, over this store.
+/// The check that relays make, over this store.
 pub async fn a_trouble_that_lasts_is_told_once_and_when_it_is_over(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
+    let notices = notices(&*harness);
     let (store, relays) = (harness.store(), [RelayId::now_v7(), RelayId::now_v7()]);
     for relay in relays {
         store.heartbeat(relay, "scene", LONG, &[]).await.unwrap();
     }
-    let watch = |wait| TroubleWatch::new(notices.clone(), wait, "scene", "outbox_events");
+    let watch = |wait| TroubleWatch::new(store.clone(), notices.clone(), wait, "scene", "outbox_events");
     let (mut patient, mut first, mut second) = (watch(LONG), watch(Duration::ZERO), watch(Duration::ZERO));
     let to = channels(&["log"]);
     assert_eq!(first.look(&to).await.unwrap(), 0, "all is well");
@@ -308,7 +312,7 @@ pub async fn a_trouble_that_lasts_is_told_once_and_when_it_is_over(harness: Arc<
         store.report(relay, &of_two).await.unwrap();
     }
     assert_eq!(
-        notices.troubles().await.unwrap(),
+        store.troubles().await.unwrap(),
         [trouble.clone(), trouble.clone()]
     );
     assert_eq!(patient.look(&to).await.unwrap(), 0, "it may pass");
@@ -316,46 +320,47 @@ pub async fn a_trouble_that_lasts_is_told_once_and_when_it_is_over(harness: Arc<
     assert_eq!(first.look(&to).await.unwrap(), 0, "said once");
     assert_eq!(second.look(&to).await.unwrap(), 0, "by one relay");
 
-    // One that ended reports nothing any more; it is over when the other is well.
+    // A relay that ended reports nothing any more. The trouble is over when the other relay is well.
     store.leave(relays[0]).await.unwrap();
     assert_eq!(second.look(&to).await.unwrap(), 0, "the other still has it");
     store.report(relays[1], &[]).await.unwrap();
-    assert_eq!(notices.troubles().await.unwrap(), []);
+    assert_eq!(store.troubles().await.unwrap(), []);
     assert_eq!(patient.look(&to).await.unwrap(), 0, "it may come again");
     assert_eq!(second.look(&to).await.unwrap(), 1, "any relay can tell");
     assert_eq!(first.look(&to).await.unwrap(), 0);
 
     let mut said = Vec::new();
-    while let Some(delivery) = claimed(&*notices, "log", LONG).await {
+    while let Some(delivery) = claimed(&notices, "log", LONG).await {
         let message: Message<AboutTrouble> = serde_json::from_str(&delivery.body).unwrap();
         assert_eq!(
             (message.data.what, message.data.since),
             (trouble.what.clone(), trouble.since)
         );
         said.push((message.kind, message.data.relays));
-        notices.delivered("log", &delivery).await.unwrap();
+        notices.delivered(&delivery).await.unwrap();
     }
     assert_eq!(said, [(Kind::TroubleOpened, 2), (Kind::TroubleRecovered, 0)]);
 }
 
 pub async fn what_is_over_is_forgotten(harness: Arc<dyn StoreHarness>) {
-    let Some(notices) = harness.notices() else { return };
-    let over = Telling {
+    let long = notices(&*harness);
+    let over = |fingerprint| Telling {
         state: ToldState::Recovered,
-        ..telling("over", 0)
+        ..telling(fingerprint, 0)
     };
-    for telling in [&over, &telling("open", 0)] {
-        notices.tell(telling, &channels(&["gone"])).await.unwrap();
+    let to = channels(&["gone"]);
+    assert!(long.tell(&over("young"), &[]).await.unwrap());
+    let short = long.clone().kept_for(Duration::ZERO);
+    for telling in [&over("over"), &telling("open", 0)] {
+        assert!(short.tell(telling, &to).await.unwrap());
     }
-    notices.forget(LONG).await.unwrap();
-    assert_eq!(notices.told().await.unwrap().1.len(), 2, "not old enough");
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    notices.forget(Duration::ZERO).await.unwrap();
-    let (_, told) = notices.told().await.unwrap();
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].fingerprint, "open");
-    assert_eq!(
-        notices.claim("gone", LONG).await.unwrap(),
-        Claim::Nothing { next: None }
-    );
+    eventually("what is old goes", || async {
+        long.forget().await.unwrap();
+        let (_, told) = long.told().await.unwrap();
+        let mut left: Vec<&str> = told.iter().map(|told| &*told.fingerprint).collect();
+        left.sort_unstable();
+        let delivery = long.claim("gone", Duration::ZERO).await.unwrap();
+        left == ["open", "young"] && delivery == Claim::Nothing { next: None }
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! Makes and deletes topics, past whatever stands before the clients' listener.
+//! Creates and deletes topics, without going through a proxy of the clients' listener.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::{Kafka, client};
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 impl Kafka {
-    /// Makes a topic and waits until it has leaders.
+    /// Creates a topic and waits until it has leaders.
     pub async fn create_topic(&self, name: &str, partitions: i32) {
         self.create_topic_with(name, partitions, &[]).await;
     }
@@ -28,12 +28,12 @@ impl Kafka {
             .fold(topic, |topic, (setting, value)| topic.set(setting, value));
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
         let made = admin.create_topics([&topic], &options).await.expect("an answer");
-        assert!(made[0].is_ok(), "cannot make {name}: {:?}", made[0]);
+        assert!(made[0].is_ok(), "cannot create {name}: {:?}", made[0]);
         let (internal, name) = (self.internal(), name.to_owned());
         blocking(move || has_leaders(&internal, &name, partitions)).await;
     }
 
-    /// Deletes a topic and all that is in it. An error: the broker is away, or does not have it.
+    /// Deletes a topic with its contents. An error: the broker is away, or does not have the topic.
     pub async fn delete_topic(&self, name: &str) -> Result<()> {
         let admin: AdminClient<DefaultClientContext> = client(&self.internal()).create()?;
         let options = AdminOptions::new()
@@ -46,7 +46,7 @@ impl Kafka {
         }
     }
 
-    /// Makes a topic where the broker may be away. An error: it is, or it has the topic already.
+    /// Creates a topic; the broker may be away. An error: it is away, or it already has the topic.
     pub async fn try_create_topic(&self, name: &str, partitions: i32) -> Result<()> {
         let admin: AdminClient<DefaultClientContext> = client(&self.internal()).create()?;
         let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
@@ -56,12 +56,12 @@ impl Kafka {
         let made = admin.create_topics([&topic], &options).await?;
         match made.into_iter().next() {
             Some(Ok(_)) => Ok(()),
-            other => bail!("cannot make {name}: {other:?}"),
+            other => bail!("cannot create {name}: {other:?}"),
         }
     }
 }
 
-/// What the controller has made, the broker hears of a moment later.
+/// The broker learns a moment later what the controller has created.
 fn has_leaders(address: &str, topic: &str, partitions: i32) -> Result<()> {
     let client: BaseConsumer = client(address).create()?;
     let deadline = Instant::now() + Duration::from_secs(30);

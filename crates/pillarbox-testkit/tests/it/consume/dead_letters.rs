@@ -1,4 +1,4 @@
-//! Events that can't be applied.
+//! Events that can't be processed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ use super::harness::{
     topics,
 };
 
-/// The third event of this key is poison, and its fifth is refused at once.
+/// The third event of this key always fails, and its fifth is rejected at once.
 const POISONED: &str = "k-0";
 
 fn picky<'a>(
@@ -40,7 +40,7 @@ fn picky_consumer(group: &str, pool: &PgPool) -> Consumer<PgPool> {
     consumer_of(group, pool).options(|options| options.attempts_max = 3)
 }
 
-/// Two died; all others had their effect, those behind the dead ones too.
+/// Checks that two events died and all others had their effect, also those behind the dead ones.
 async fn assert_the_rest_went_on(effects: &Effects, events: &[Published]) {
     let (alive, dead): (Vec<_>, Vec<_>) = events
         .iter()
@@ -61,7 +61,7 @@ async fn assert_the_rest_went_on(effects: &Effects, events: &[Published]) {
         .unwrap();
     let mut expected = of_the_key.clone();
     expected.sort_unstable();
-    assert_eq!(of_the_key, expected, "the key went on in order");
+    assert_eq!(of_the_key, expected, "the key must continue in order");
     let first_behind: i64 = sqlx::query_scalar("select n from effects where key = $1 and version = 4")
         .bind(POISONED)
         .fetch_one(&effects.pool)
@@ -139,7 +139,7 @@ async fn on_jetstream_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_o
     let context = stream(&nats.url(), "THINGS").await;
     let events = events(300, 10, 20);
     publish_nats(&context, "THINGS.changed", &events).await;
-    // Nobody knows what this is.
+    // A message that is not an event.
     context
         .publish("THINGS.changed", "nonsense".into())
         .await
@@ -147,7 +147,7 @@ async fn on_jetstream_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_o
         .await
         .unwrap();
     let pool = pool(&url).await;
-    // The dead letters' subject lies within what is consumed: the group passes over its own.
+    // The subject of the dead letters is one of the consumed subjects. The group skips its own letters.
     let things = JetStream::new(context.clone(), "THINGS");
     let running = picky_consumer("effects", &pool)
         .start_fn(things, picky)
@@ -167,7 +167,7 @@ async fn on_jetstream_a_poisoned_event_goes_to_the_dead_letters_and_holds_back_o
     assert!(double.is_empty(), "a letter died again: {double:?}");
 }
 
-/// Whoever wants to try again consumes the dead letters as another group: they are the same events.
+/// To retry dead letters, another group consumes them: they are the same events.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_can_be_consumed_as_the_events_they_were() {
     let Some(nats) = Nats::start().await else { return };
@@ -184,7 +184,7 @@ async fn dead_letters_can_be_consumed_as_the_events_they_were() {
     ] {
         headers.insert(name, text);
     }
-    // As the relay publishes on NATS: the id is the broker's own header.
+    // As the relay publishes on NATS: the id is in the broker's own header.
     headers.insert("Nats-Msg-Id", events[0].0.to_string());
     context
         .publish_with_headers("THINGS.changed", headers, "{}".into())
@@ -258,7 +258,7 @@ async fn without_a_topic_for_its_dead_letters_a_consumer_of_kafka_does_not_start
         consumer.start_fn(broker, note).await
     };
     let refused = run(consumer_of("letterless", &pool)).await;
-    let refused = refused.err().expect("it does not start").to_string();
+    let refused = refused.err().expect("the consumer must not start").to_string();
     assert!(
         refused.contains("letterless.dead") && refused.contains("Create it"),
         "{refused}"
@@ -267,7 +267,7 @@ async fn without_a_topic_for_its_dead_letters_a_consumer_of_kafka_does_not_start
         .fetch_one(&effects.pool)
         .await
         .unwrap();
-    assert_eq!(left, 0, "what did not start is not taken for dead");
+    assert_eq!(left, 0, "a consumer that did not start must not count as dead");
     kafka.create_topic("graveyard", 1).await;
     let elsewhere = consumer_of("letterless", &pool)
         .options(|options| options.dead_letters = DeadLetters::To("graveyard".into()));

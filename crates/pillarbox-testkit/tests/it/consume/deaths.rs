@@ -1,13 +1,11 @@
-//! An event whose handler takes the whole process with it.
+//! An event whose handler kills the whole process.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use pillarbox_testkit::{
     consumer::{Effects, Plan, events},
     servers::{self, Nats},
+    wait,
 };
 use tokio::process::Child;
 use uuid::Uuid;
@@ -20,12 +18,13 @@ use super::{
 
 const EVENTS: usize = 400;
 const DEATHS_MAX: u32 = 3;
-/// Of two instances each may die as often, and both again by what the other left.
+/// Each of two instances may die this often, and again because of what the other one left.
 const DEATHS_ALLOWED: usize = 4 * (DEATHS_MAX as usize + 1);
-/// Whatever takes longer has failed.
+/// The limit for a whole test.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// In the midst of a key's events, and of many others that are at work at the same time: one that kills.
+/// Events with one that kills its process. It is in the middle of its key, and many others are handled at the
+/// same time.
 fn with_a_deadly_one(seed: u64) -> (Vec<Published>, Vec<Published>, Uuid) {
     let innocent = events(EVENTS, 40, seed);
     let deadly = Uuid::now_v7();
@@ -38,30 +37,36 @@ fn plan(url: &str, topic: &str, deadly: Uuid) -> Plan {
     Plan {
         deadly: Some(deadly),
         deaths_max: DEATHS_MAX,
-        // All others take longer than it does, so that many are at work whenever it strikes.
+        // All others take longer, so that many are being handled whenever the process dies.
         slow: 1.0,
         slow_ms: 200,
         ..Plan::new(url, topic)
     }
 }
 
-/// As whatever keeps services running does: starts each again that has died, until all is through. Says how many died.
+/// Restarts each process that has died, as a supervisor does, until all events are done. Returns how many
+/// died.
 async fn keep_running(plans: &[Plan], effects: &Effects) -> usize {
-    let end = Instant::now() + PATIENCE;
     let mut running: Vec<Child> = plans.iter().map(|plan| plan.start(program())).collect();
     let mut deaths = 0;
-    while effects.count().await < EVENTS as i64 {
+    wait::until_ok_within(PATIENCE, async || {
+        if effects.count().await >= EVENTS as i64 {
+            return Ok(());
+        }
         for (plan, child) in plans.iter().zip(&mut running) {
             if let Some(status) = child.try_wait().unwrap() {
-                assert!(!status.success(), "it was not told to end");
+                assert!(
+                    !status.success(),
+                    "a consumer must not end properly without being told to"
+                );
                 deaths += 1;
                 *child = plan.start(program());
             }
         }
-        assert!(deaths <= DEATHS_ALLOWED, "{deaths} deaths, and it goes on");
-        assert!(Instant::now() < end, "{deaths} deaths, and it is not through");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        assert!(deaths <= DEATHS_ALLOWED, "{deaths} deaths, more than allowed");
+        Err(format!("{deaths} deaths, and not all events are done"))
+    })
+    .await;
     for mut child in running {
         drop(child.stdin.take());
         assert!(child.wait().await.unwrap().success());
@@ -84,11 +89,12 @@ async fn assert_only_it_died(
         assert_eq!(letters[0][name], expected, "{name}");
     }
     assert!(letters[0]["Pillarbox-Dead-Attempts"].parse::<u32>().unwrap() >= DEATHS_MAX);
-    // One that dies while it waits for another's commit leaves a row of what is done: the next that looks drops it.
+    // A process that dies while it waits for another's commit leaves the row of a processed event. The next
+    // consumer that looks removes it.
     let left = "select count(*) from processed_events_attempts
         where begun > 0 and event_id not in (select event_id from processed_events)";
     let left: i64 = sqlx::query_scalar(left).fetch_one(&effects.pool).await.unwrap();
-    assert_eq!(left, 0, "a stop in order leaves no counts behind");
+    assert_eq!(left, 0, "a proper stop must leave no counts behind");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +111,7 @@ async fn on_jetstream_an_event_that_kills_the_process_goes_to_the_dead_letters_a
         ..plan(&url, "THINGS", deadly)
     };
     let deaths = keep_running(&[plan], &effects).await;
-    // Once before anybody was suspected, once beside others, and then alone.
+    // Once before there were suspects, once beside other events, and then alone.
     assert_eq!(deaths, 1 + DEATHS_MAX as usize);
     let letters = letters_of_nats(&context, "THINGS.changed.dead").await;
     assert_only_it_died(&effects, &innocent, &letters, deadly).await;

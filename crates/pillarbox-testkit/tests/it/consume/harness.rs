@@ -1,4 +1,4 @@
-//! Publishes events as the relay does, without it.
+//! Publishes events as the relay does, without a relay.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 pub(super) type Published = (Uuid, String, i64);
 
-/// A database of its own, with the inbox and the table of effects. The server is not going to crash, so commits need not wait
+/// A new database with the inbox and the table of effects. The server will not crash, so commits don't wait
 /// for its disk.
 pub(super) async fn effects() -> Option<(String, Effects)> {
     let url = servers::postgres().await?.database().await;
@@ -42,7 +42,7 @@ fn fields((id, key, version): &Published) -> [(&'static str, String); 7] {
     ]
 }
 
-/// As the relay writes them, without the id that the broker knows copies by.
+/// The headers that the relay writes, without the id by which the broker finds copies.
 pub(super) fn headers(event: &Published) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, text) in fields(event) {
@@ -51,7 +51,7 @@ pub(super) fn headers(event: &Published) -> HeaderMap {
     headers
 }
 
-/// Makes the stream `name` with the subjects `name.>`.
+/// Creates the stream `name` with the subjects `name.>`.
 pub(super) async fn stream(url: &str, name: &str) -> jetstream::Context {
     let context = jetstream::new(async_nats::connect(url).await.unwrap());
     let config = jetstream::stream::Config {
@@ -63,7 +63,7 @@ pub(super) async fn stream(url: &str, name: &str) -> jetstream::Context {
     context
 }
 
-/// In order, a few hundred on their way at a time.
+/// Publishes in order, some hundred events at a time.
 pub(super) async fn publish_nats(context: &jetstream::Context, subject: &str, events: &[Published]) {
     for events in events.chunks(500) {
         let mut acknowledgements = Vec::with_capacity(events.len());
@@ -107,7 +107,7 @@ pub(super) async fn publish_kafka(bootstrap: &str, topic: &str, events: &[Publis
         for sent in sent {
             sent.await.unwrap().map_err(|(error, _)| error).unwrap();
         }
-        // So that events flow while they are consumed.
+        // A pause, so that events are published while others are consumed.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -121,12 +121,13 @@ pub(super) async fn pool(url: &str) -> PgPool {
         .unwrap()
 }
 
-/// A consumer whose waits are short.
+/// A consumer with short waits.
 pub(super) fn consumer(pool: &PgPool) -> Consumer<PgPool> {
     consumer_of("effects", pool)
 }
 
-/// The same as another group: on a broker that tests share each has its own, or they would rebalance each other.
+/// The same as another group. On a shared broker each test needs its own group; otherwise they would
+/// rebalance each other.
 pub(super) fn consumer_of(group: &str, pool: &PgPool) -> Consumer<PgPool> {
     Consumer::new(group, pool.clone()).options(|options| {
         options.backoff_base = Duration::from_millis(20);
@@ -135,7 +136,7 @@ pub(super) fn consumer_of(group: &str, pool: &PgPool) -> Consumer<PgPool> {
     })
 }
 
-/// Notes the event among the effects.
+/// Writes the event to the effects.
 pub(super) fn note<'a>(
     event: &'a Received,
     context: &'a Context,
@@ -152,7 +153,7 @@ pub(super) fn note<'a>(
     })
 }
 
-/// A topic, and one for its dead letters.
+/// Creates a topic and the topic of its dead letters.
 pub(super) async fn topics(kafka: &servers::Kafka, name: &str, partitions: i32) {
     kafka.create_topic(name, partitions).await;
     kafka.create_topic(&format!("{name}.dead"), 1).await;

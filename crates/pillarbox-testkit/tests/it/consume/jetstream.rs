@@ -1,4 +1,4 @@
-//! What is particular to JetStream: redelivery by time.
+//! JetStream only: redelivery after a timeout.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use pillarbox_testkit::{consumer::events, servers::Nats};
 
 use super::harness::{consumer, effects, note, pool, publish_nats, stream, until};
 
-/// How many deliveries of the group wait for an acknowledgement, and how many it has not taken.
+/// How many deliveries of the group are not acknowledged, and how many are not delivered yet.
 async fn unacknowledged(context: &jetstream::Context) -> (usize, u64) {
     let stream = context.get_stream("THINGS").await.unwrap();
     let info = stream.consumer_info("effects").await.unwrap();
@@ -72,7 +72,7 @@ async fn a_stop_loses_nothing_and_the_next_one_goes_on_at_once() {
         effects.reach(part).await;
         running.stop().await.unwrap();
         let stopped = effects.count().await;
-        assert!(stopped < 3_000, "it was stopped while it worked");
+        assert!(stopped < 3_000, "it must be stopped before everything is done");
     }
     let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(3_000).await;
@@ -90,7 +90,7 @@ async fn what_can_not_work_is_said_at_the_start() {
     let pool = pool(&url).await;
     let refused = async |broker: JetStream| match consumer(&pool).start_fn(broker, note).await {
         Err(error) => error.to_string(),
-        Ok(_) => panic!("it started"),
+        Ok(_) => panic!("the consumer must not start"),
     };
     let no_stream = refused(JetStream::new(context.clone(), "NOTHING")).await;
     assert!(no_stream.contains("NOTHING"), "{no_stream}");
@@ -116,7 +116,10 @@ async fn what_can_not_work_is_said_at_the_start() {
     let letters = refused(JetStream::new(context.clone(), "SINGLE").subject("single")).await;
     assert!(letters.contains("single.dead"), "{letters}");
     let letters = refused(JetStream::new(context.clone(), "SINGLE")).await;
-    assert!(letters.contains("single.dead"), "without a filter too: {letters}");
+    assert!(
+        letters.contains("single.dead"),
+        "also without a subject filter: {letters}"
+    );
     let group = pillarbox::consume::Consumer::new("a.b", pool.clone())
         .start_fn(JetStream::new(context.clone(), "THINGS"), note)
         .await;

@@ -19,7 +19,7 @@ pub(super) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_consumer"))
 }
 
-/// Kills the consumer twenty times, each time when it got a random bit further, and lets the last one finish.
+/// Kills the consumer twenty times, each time after some random progress, and lets the last one finish.
 async fn kill_again_and_again(plan: &Plan, effects: &Effects, events: usize, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let step = (events / (KILLS + 1)) as i64;
@@ -28,13 +28,13 @@ async fn kill_again_and_again(plan: &Plan, effects: &Effects, events: usize, see
         let further = random.random_range(1..2 * step);
         let target = (effects.count().await + further).min(events as i64 - 1);
         effects.reach(target).await;
-        // Not always at the moment something was committed.
+        // Not always right after a commit.
         tokio::time::sleep(Duration::from_millis(random.random_range(0..30))).await;
         consumer.kill().await.unwrap();
     }
     let mut last = plan.start(program());
     effects.reach(events as i64).await;
-    // In order, so that a copy that would still come had its chance.
+    // Stop it properly, so that a copy that is still on its way can arrive.
     drop(last.stdin.take());
     assert!(last.wait().await.unwrap().success());
 }
@@ -72,9 +72,9 @@ async fn killed_on_kafka(count: usize, failing: f64, panicking: f64, seed: u64) 
     let bootstrap = kafka.bootstrap();
     let plan = Plan {
         kafka: Some(bootstrap.clone()),
-        // Tests share the broker: two that were the same member of one group would drive each other out.
+        // Tests share the broker. Two members with the same group and instance would expel each other.
         group: topic.clone(),
-        // Of a member that is killed and comes back the broker knows by this, and gives its partitions back at once.
+        // The broker recognises a restarted member by this name and returns its partitions at once.
         instance: Some("one".to_owned()),
         failing,
         panicking,
@@ -92,7 +92,7 @@ async fn a_consumer_of_jetstream_killed_twenty_times_applies_every_event_once_an
     killed_on_jetstream(EVENTS, 0.0, 0.0, 1).await;
 }
 
-/// A consumer of JetStream killed twenty times, one handler in twenty fails, one in a hundred panics
+/// A JetStream consumer is killed twenty times; one handler in twenty fails, one in a hundred panics
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_killed_consumer_of_jetstream_with_failing_handlers() {
     let campaign = Campaign::begin("killed_consumer_of_jetstream_with_failing_handlers");
@@ -104,7 +104,7 @@ async fn a_consumer_of_kafka_killed_twenty_times_applies_every_event_once_and_in
     killed_on_kafka(EVENTS, 0.0, 0.0, 3).await;
 }
 
-/// A consumer of Kafka killed twenty times, one handler in twenty fails, one in a hundred panics
+/// A Kafka consumer is killed twenty times; one handler in twenty fails, one in a hundred panics
 #[tokio::test(flavor = "multi_thread")]
 async fn torture_killed_consumer_of_kafka_with_failing_handlers() {
     let campaign = Campaign::begin("killed_consumer_of_kafka_with_failing_handlers");

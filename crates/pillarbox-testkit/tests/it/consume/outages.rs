@@ -1,4 +1,4 @@
-//! The database, the broker or the network goes away while events flow.
+//! The database, the broker or the network is away while events are consumed.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_database_that_goes_away_costs_no_attempt_and_loses_nothing() {
     let context = stream(&nats.url(), "THINGS").await;
     let events = events(6_000, 50, 30);
     publish_nats(&context, "THINGS.changed", &events).await;
-    // One attempt, and everything that is blamed for the outage would be dead.
+    // With one attempt, every event that is charged for the outage would become a dead letter.
     let consumer = consumer(&pool(&url).await).options(|options| options.attempts_max = 1);
     let running = consumer
         .start_fn(JetStream::new(context.clone(), "THINGS"), note)
@@ -50,7 +50,7 @@ async fn a_database_that_goes_away_costs_no_attempt_and_loses_nothing() {
     assert_eq!(
         stream.cached_info().state.messages,
         6_000,
-        "there are dead letters"
+        "there must be no dead letters"
     );
 }
 
@@ -99,11 +99,11 @@ async fn a_stop_while_jetstream_is_away_takes_no_longer_than_it_may() {
     nats.kill().await;
     tokio::time::timeout(Duration::from_secs(5), running.stop())
         .await
-        .expect("it was told two seconds")
+        .expect("`stop` must end within its timeout of two seconds")
         .unwrap();
 }
 
-/// Deliveries vanish, connections break, acknowledgements are lost.
+/// Deliveries are lost, connections break, acknowledgements are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
     let Some(nats) = Nats::start().await else { return };
@@ -137,7 +137,7 @@ async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
             effects.reach(part).await;
             proxy.set(fault).await;
             tokio::time::sleep(Duration::from_millis(300)).await;
-            // What was lost meanwhile is lost for good: the connection ends with the fault.
+            // Data that was dropped must stay lost, so the connection ends with the fault.
             proxy.set(Fault::Reset).await;
             proxy.set(Fault::Pass).await;
         }
@@ -148,7 +148,7 @@ async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
     effects.assert_whole(&events).await;
 }
 
-/// A client that can't keep up drops deliveries of a connection that lives on.
+/// A client that can't keep up drops deliveries, although its connection stays open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_that_is_dropped_on_the_way_is_read_again_before_what_follows() {
     let Some(nats) = Nats::start().await else { return };
@@ -194,7 +194,8 @@ async fn a_kafka_that_is_killed_and_comes_back_loses_nothing() {
     effects.assert_whole(&events).await;
 }
 
-/// Whatever a failing key holds back fits into the room there is; then nothing more is taken until it is through.
+/// The events behind a failing key fill the memory limit. Then nothing more is read until that key has
+/// finished.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_bounded_while_a_key_fails_and_everything_goes_on_afterwards() {
     let Some(kafka) = servers::kafka().await else {
@@ -223,7 +224,7 @@ async fn memory_is_bounded_while_a_key_fails_and_everything_goes_on_afterwards()
         })
         .await
         .unwrap();
-    until("the room is full of what waits", async || {
+    until("the memory is full of waiting events", async || {
         let lag = running.lag();
         lag.held >= 99 && lag.failing == 1
     })
@@ -231,7 +232,7 @@ async fn memory_is_bounded_while_a_key_fails_and_everything_goes_on_afterwards()
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let held = running.lag().held;
-        assert!(held <= 102, "{held} events are held where 100 may be");
+        assert!(held <= 102, "{held} events are held; 100 are allowed");
     }
     mend.send(true).unwrap();
     effects.reach(2_000).await;

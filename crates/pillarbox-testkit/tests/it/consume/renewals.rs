@@ -1,4 +1,4 @@
-//! A stream or topic that is deleted and made anew under a running consumer.
+//! A stream or topic that is deleted and created again under a running consumer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::harness::{
     until,
 };
 
-/// Sequences begin again: what is new has numbers of what was read, and must not be taken for it.
+/// Sequences start again: new messages have the numbers of old ones and must not be mistaken for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_made_anew_is_read_from_its_beginning() {
     let Some(nats) = Nats::start().await else { return };
@@ -29,7 +29,7 @@ async fn a_stream_that_is_made_anew_is_read_from_its_beginning() {
     let running = consumer(&pool).start_fn(things, note).await.unwrap();
     effects.reach(500).await;
     context.delete_stream("THINGS").await.unwrap();
-    // Fewer than were read, and another time more.
+    // First fewer messages than were read, and later more.
     stream(&nats.url(), "THINGS").await;
     publish_nats(&context, "THINGS.changed", &events[500..600]).await;
     effects.reach(600).await;
@@ -38,7 +38,7 @@ async fn a_stream_that_is_made_anew_is_read_from_its_beginning() {
     publish_nats(&context, "THINGS.changed", &events[600..]).await;
     effects.reach(900).await;
     effects.assert_whole(&events).await;
-    // What is acknowledged is what was done.
+    // Exactly the processed events are acknowledged.
     until("all is acknowledged", async || {
         let stream = context.get_stream("THINGS").await.unwrap();
         let info = stream.consumer_info("effects").await;

@@ -1,4 +1,4 @@
-//! Consumers whose effects are in SQLite and in MongoDB.
+//! Consumers with their effects in SQLite and in MongoDB.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn quick(options: &mut Options) {
     options.attempts_max = 20;
 }
 
-/// Every event once, and of each key in order.
+/// Checks that every event has its effect once, in order per key.
 fn assert_whole(effects: &[(String, i64)], published: &[Published]) {
     assert_eq!(effects.len(), published.len());
     let mut last = std::collections::HashMap::new();
@@ -63,7 +63,8 @@ async fn effects_in_sqlite_happen_once_and_in_order() {
             .unwrap();
         count as usize
     };
-    // Dropped and not stopped: what was done and not acknowledged comes again.
+    // The handle is dropped without `stop`, so events that were done and not acknowledged are delivered
+    // again.
     for wanted in [EVENTS / 2, EVENTS] {
         let running = consumer
             .start_fn(things.clone(), |event, context, tx| {
@@ -83,7 +84,7 @@ async fn effects_in_sqlite_happen_once_and_in_order() {
             })
             .await
             .unwrap();
-        until("the effects are there", async || count().await >= wanted).await;
+        until("all effects exist", async || count().await >= wanted).await;
         drop(running);
     }
     let rows = sqlx::query("select key, version from effects order by n")
@@ -120,7 +121,7 @@ async fn effects_in_mongodb_happen_once_and_in_order() {
                 let effects = effects.clone();
                 Box::pin(async move {
                     let version = event.aggregate_version.unwrap();
-                    // The key's effects so far are the place of this one in their order.
+                    // The number of the key's effects so far is the place of this one.
                     let key = doc! { "key": &context.key };
                     let before = effects.count_documents(key).session(&mut *session).await?;
                     let effect = doc! { "key": &context.key, "version": version, "n": before as i64 };
@@ -135,9 +136,10 @@ async fn effects_in_mongodb_happen_once_and_in_order() {
             .await
             .unwrap()
     };
-    // Two at the same time: the same events meet in the inbox, and write conflicts are nobody's fault.
+    // Two consumers at the same time: they try the same events, and write conflicts must not count as
+    // failures.
     let (first, second) = (run().await, run().await);
-    until("the effects are there", async || {
+    until("all effects exist", async || {
         effects.count_documents(doc! {}).await.unwrap() >= EVENTS as u64
     })
     .await;

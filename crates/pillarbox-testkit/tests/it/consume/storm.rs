@@ -1,5 +1,5 @@
-//! Overlapping faults under consumers: their processes, their database, their broker and the network all fail at random. Each
-//! event must have its effect once, in order per key.
+//! Overlapping faults under consumers: their processes, their database, their broker and the network fail at
+//! random. Each event must have its effect once, in order per key.
 
 mod instance;
 mod publisher;
@@ -27,11 +27,11 @@ use super::harness::stream;
 const INSTANCES: usize = 3;
 const STREAM: &str = "THINGS";
 const SUBJECT: &str = "THINGS.changed";
-/// How long things fail without a quiet time.
+/// How long faults run before a quiet time.
 const ROUND: Duration = Duration::from_secs(20);
-/// How long to wait beyond the bound, so that a failure says "late" or "never".
+/// How long to wait beyond the bound, so that a failure can say whether events were late or never arrived.
 const LATE_MAX: Duration = Duration::from_secs(30);
-/// The same in a short run, which shares its machine with other tests.
+/// The same for a short run, which shares its machine with other tests.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Stage {
@@ -76,7 +76,7 @@ impl Stage {
         let url = postgres.database().await;
         let context = stream(&nats.url(), STREAM).await;
         let mut effects = Effects::create(&url).await;
-        // Its own may have been broken by a fault.
+        // A fault may break a connection, so use a pool that connects again.
         effects.pool = PgPoolOptions::new()
             .acquire_timeout(Duration::from_secs(10))
             .connect_lazy(&url)
@@ -151,7 +151,8 @@ impl Stage {
         summary.stalled(stall, campaign);
     }
 
-    /// Waits until every event had its effect, or until it is clear that it is too late. How long it took since the last fault.
+    /// Waits until every event had its effect, or until it is clearly too late. Returns the time since the
+    /// last fault.
     async fn everything_happens(&self, toll: &Toll, campaign: &Campaign) -> Duration {
         let grace = if campaign.is_short() { PATIENCE } else { LATE_MAX };
         let deadline = toll.ended + LIVENESS_BOUND + grace;
@@ -184,11 +185,11 @@ impl Stage {
         summary.charges(
             self.dead_letters().await,
             0,
-            &["the consumers gave them up".into()],
+            &["the consumers made dead letters".into()],
         );
     }
 
-    /// They are beside the events.
+    /// The number of dead letters. They are in the same stream as the events.
     async fn dead_letters(&self) -> u64 {
         let stream = self.context.get_stream(STREAM).await.unwrap();
         let letters = stream

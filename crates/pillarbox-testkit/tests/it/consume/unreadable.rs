@@ -12,7 +12,7 @@ use tokio::{
 
 use super::harness::{Published, consumer, effects, note, pool, publish_nats, stream, until};
 
-/// As a client in another language may: the server takes headers that are not UTF-8.
+/// Publishes as a client in another language can: the server accepts headers that are not UTF-8.
 async fn publish_by_hand(url: &str, subject: &str, (id, key, version): &Published) {
     let address = url.trim_start_matches("nats://");
     let mut server = TcpStream::connect(address).await.unwrap();
@@ -53,7 +53,7 @@ async fn acknowledged(context: &jetstream::Context) -> bool {
     let stream = context.get_stream("THINGS").await.unwrap();
     match stream.consumer_info("effects").await {
         Ok(info) => (info.num_ack_pending, info.num_pending) == (0, 0),
-        // The connection has just broken off.
+        // The connection has just been closed.
         Err(_) => false,
     }
 }
@@ -69,7 +69,7 @@ async fn a_message_whose_headers_are_not_utf8_stops_nobody() {
     publish_nats(&context, "THINGS.changed", &events[..5]).await;
     publish_by_hand(&nats.url(), "THINGS.changed", &events[5]).await;
     publish_nats(&context, "THINGS.changed", &events[6..]).await;
-    // A connection of the consumer's own: this one watches.
+    // The consumer has its own connection; this one is for the test.
     let client = async_nats::connect(nats.url()).await.unwrap();
     let things = JetStream::new(jetstream::new(client.clone()), "THINGS").ack_wait(Duration::from_secs(3));
     let pool = pool(&url).await;

@@ -1,4 +1,4 @@
-//! What becomes of an event that was not done.
+//! What happens to an event that was not processed.
 
 use std::time::Duration;
 
@@ -16,14 +16,15 @@ use super::{
 };
 use crate::inbox::Database;
 
-/// Before a transaction that another was preferred to is tried again, at first and at most.
+/// The first and the longest delay before a transaction is tried again after a conflict.
 const CONFLICT_FIRST: Duration = Duration::from_millis(20);
 const CONFLICT_MAX: Duration = Duration::from_secs(1);
-/// Further conflicts of one event are counted as its failures: five minutes of them are no bad luck.
+/// Further conflicts of one event count as its failures: five minutes of conflicts are not bad luck.
 const CONFLICTS_MAX: u32 = 300;
 
 impl<D: Database, H: Handler<D>> Engine<D, H> {
-    /// Tried again soon, and not counted, unless its handler runs into conflicts again and again: then it is at fault.
+    /// Retries soon and does not count it, unless the handler causes conflicts again and again: then it
+    /// counts as a failure.
     pub(super) fn conflicted(&mut self, key: &Key, job: &Job, error: String, handled: bool) {
         tracing::debug!(group = self.work.group, error, "a conflict in the database");
         let mut failure = self.keys.failure(key).cloned().unwrap_or_else(|| Failure {
@@ -89,7 +90,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         self.keys.failed(key, failure, Instant::now() + delay);
     }
 
-    /// It is still dead, and its key waits until the letter is there.
+    /// The event is still dead, and its key waits until the dead letter is published.
     pub(super) fn unburied(&mut self, key: &Key, job: &Job, error: &str) {
         let options = &self.work.options;
         let topic = options.dead_letters.topic(&job.message.topic);
@@ -107,7 +108,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
     }
 }
 
-/// Scatters the retries of different events.
+/// Spreads out the retries of different events.
 fn seed(job: &Job) -> u64 {
     job.message
         .position

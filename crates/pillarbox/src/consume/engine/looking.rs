@@ -1,4 +1,4 @@
-//! What the engine does about events that may have taken a process with them: see [`suspects`](crate::consume::suspects).
+//! How the engine treats events that may have killed a process: see [`suspects`](crate::consume::suspects).
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::{
     inbox::{Begun, Database, InboxError},
 };
 
-/// How long the database may take to show the rows.
+/// The timeout for reading the rows.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
 impl<D: Database, H: Handler<D>> Engine<D, H> {
-    /// Nothing begins before the rows are known.
+    /// Nothing begins before the rows are read.
     pub(super) fn look_for_suspects(&mut self) {
         if !self.looks.is_empty() {
             return;
@@ -41,7 +41,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             tracing::warn!(
                 group,
                 events = at_work,
-                "these events had begun when a consumer died: each is tried alone"
+                "these events were being handled when a consumer died; each is now tried alone"
             );
         }
         for row in rows.iter().filter(|row| row.times >= deaths_max && row.times > 0) {
@@ -49,12 +49,12 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
                 group,
                 event = %row.id,
                 deaths = row.times,
-                "the event takes the process with it; it becomes a dead letter"
+                "the event kills the process; it becomes a dead letter"
             );
         }
     }
 
-    /// What became of it before, or that it has taken the process with it too often.
+    /// The earlier failure, or a new one if the event has killed the process too often.
     pub(super) fn doomed(&self, job: &Job, failure: Option<Failure>) -> Option<Failure> {
         if failure.as_ref().is_some_and(|failure| failure.doom.is_some()) {
             return failure;
@@ -73,7 +73,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         })
     }
 
-    /// What was rolled back by the stop did not die with the process.
+    /// Handlers that the stop rolled back did not kill the process, so their counts must not rise.
     pub(super) async fn leave_no_counts(&mut self) {
         if self.work.options.deaths_max == 0 {
             return;
@@ -89,7 +89,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             .leave(self.work.place(), self.work.member)
             .await
         {
-            tracing::debug!(%error, "that the consumer left could not be written down");
+            tracing::debug!(%error, "could not record that the consumer left");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The engine over a broker and a database in memory, in time that passes only when everybody waits.
+//! The engine over a broker and a database in memory, in paused time that advances only when every task
+//! waits.
 
 mod conflicts;
 mod deaths;
@@ -228,7 +229,7 @@ async fn a_database_that_is_away_makes_no_second_dead_letter() {
     assert!(stage.processed(1));
 }
 
-/// A statement that takes too long, or another database that the handler uses.
+/// For example a statement that takes too long, or another database that the handler uses.
 #[tokio::test(start_paused = true)]
 async fn a_handlers_error_that_only_sounds_like_the_databases_holds_back_its_own_key() {
     let mut stage = Stage::open(

@@ -1,12 +1,12 @@
-//! How far a partition is done without a gap. Offsets grow, and may have holes.
+//! How far a partition is done without a gap. Offsets grow, and there may be gaps between them.
 
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub(super) struct Floor {
-    /// From the first that is not done.
+    /// Starts at the first offset that is not done.
     read: VecDeque<(u64, bool)>,
-    /// Behind the last that was read.
+    /// The last offset read, plus one.
     end: Option<u64>,
 }
 
@@ -31,12 +31,12 @@ impl Floor {
         self.read.front().map(|(offset, _)| *offset).or(self.end)
     }
 
-    /// Whether all that was read is done.
+    /// Whether everything that was read is done.
     pub(super) fn is_reached(&self) -> bool {
         self.read.is_empty()
     }
 
-    /// Behind the last that was read.
+    /// The last offset read, plus one.
     pub(super) fn end(&self) -> Option<u64> {
         self.end
     }

@@ -1,4 +1,4 @@
-//! The thread that polls.
+//! The polling thread.
 
 use std::{
     collections::VecDeque,
@@ -22,11 +22,11 @@ use crate::consume::{
     source::Incoming,
 };
 
-/// How long a poll waits for a message: what was done meanwhile waits as long.
+/// How long a poll waits for a message. Notes about finished events wait just as long.
 const POLL: Duration = Duration::from_millis(50);
-/// While there is no room.
+/// The same while there is no room.
 const POLL_FULL: Duration = Duration::from_millis(5);
-/// Room that is there for so long is used, however little it is: the rest is held by keys that fail.
+/// After this time the consumer uses any free room, however little: failing keys may hold the rest.
 const STALL_MAX: Duration = Duration::from_millis(200);
 const COMMIT_EVERY: Duration = Duration::from_millis(200);
 
@@ -34,7 +34,8 @@ pub(super) struct Member {
     consumer: BaseConsumer<Group>,
     rooms: Rooms,
     incoming: mpsc::UnboundedSender<Incoming>,
-    /// Read, and there is no room for the first of them; whatever comes then comes behind.
+    /// Messages that were read while there was no room for the first of them. Later messages queue behind
+    /// them.
     stalled: VecDeque<Message>,
     stalled_since: Instant,
     committed_at: Instant,
@@ -56,7 +57,7 @@ impl Member {
         }
     }
 
-    /// Until the engine is through, or the brokers want nothing more of this member.
+    /// Runs until the engine ends, or until the brokers exclude this member for good.
     pub(super) fn run(mut self) {
         loop {
             let mut books = self.consumer.context().books();
@@ -73,9 +74,9 @@ impl Member {
                 None => continue,
                 Some(Ok(message)) => taken(&message),
                 Some(Err(KafkaError::MessageConsumptionFatal(error))) => {
-                    tracing::error!(%error, "Kafka wants nothing more of this member; the consumer ends");
+                    tracing::error!(%error, "Kafka has excluded this group member for good; the consumer ends");
                     let ended = ConsumeError::Broker {
-                        what: "Kafka wants nothing more of this member".to_owned(),
+                        what: "Kafka has excluded this group member for good".to_owned(),
                         source: error.into(),
                     };
                     let _ = self.incoming.send(Incoming::Ended(ended));
@@ -117,7 +118,7 @@ impl Member {
     }
 
     fn hand_on(&self, message: Message) {
-        // An engine that is gone has closed its notes too: the loop ends.
+        // If the engine is gone, its notes are closed too and the loop ends.
         let _ = self.incoming.send(Incoming::Message(message));
     }
 
@@ -127,11 +128,11 @@ impl Member {
             .assignment()
             .and_then(|all| self.consumer.pause(&all));
         if let Err(error) = paused {
-            tracing::debug!(%error, "partitions could not be paused");
+            tracing::debug!(%error, "could not pause partitions");
         }
     }
 
-    /// Goes on when half of the room is free: what the client has fetched is lost by a pause.
+    /// Resumes when half of the room is free: each pause drops the messages that the client has fetched.
     fn unstall(&mut self) {
         let stalled = !self.stalled.is_empty();
         if !stalled || !(self.rooms.is_half_free() || self.stalled_since.elapsed() >= STALL_MAX) {
@@ -159,7 +160,7 @@ impl Member {
             .assignment()
             .and_then(|all| self.consumer.resume(&all));
         if let Err(error) = resumed {
-            tracing::warn!(%error, "partitions could not be resumed");
+            tracing::warn!(%error, "could not resume partitions");
         }
     }
 
@@ -172,18 +173,18 @@ impl Member {
         if done.count() > 0
             && let Err(error) = self.consumer.commit(&done, mode)
         {
-            tracing::debug!(%error, "offsets could not be committed");
+            tracing::debug!(%error, "could not commit offsets");
         }
     }
 
-    /// The offsets, and then the group is left.
+    /// Commits the offsets, then leaves the group.
     fn close(mut self) {
         self.commit(CommitMode::Sync);
         let closed = self.consumer.context().books().closed.take();
         let Self {
             consumer, incoming, ..
         } = self;
-        // Leaving revokes, and nobody is there to answer.
+        // Leaving the group revokes the partitions, and the engine no longer answers.
         drop(incoming);
         drop(consumer);
         drop(closed);
@@ -203,7 +204,7 @@ fn taken(message: &BorrowedMessage<'_>) -> Message {
     }
 }
 
-/// The client panics at a name that is no text, and this thread must live: such a header is left out.
+/// The client panics on a header name that is not UTF-8, and this thread must survive: skip such a header.
 fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Bytes)> {
     let Some(headers) = message.headers() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a member knows of its partitions, and what happens when they come and go.
+//! A member's partitions, and what happens when they are assigned and revoked.
 
 use std::{
     collections::HashMap,
@@ -21,21 +21,21 @@ pub(super) struct Group {
     books: Mutex<Books>,
     incoming: mpsc::UnboundedSender<Incoming>,
     waiting: watch::Sender<Option<u64>>,
-    /// How long a partition that leaves is waited for.
+    /// How long a rebalance waits for a revoked partition.
     patience: Duration,
 }
 
-/// A partition for as long as it is assigned.
+/// A partition while it is assigned.
 struct Lane {
     topic: String,
     partition: i32,
     floor: Floor,
     committed: Option<u64>,
-    /// Behind the last message at the broker, as of the last statistics.
+    /// The end offset at the broker, from the latest statistics.
     broker_end: Option<u64>,
-    /// What was read before the partition was made anew: it has to be done first.
+    /// The lane of the same partition before the topic was recreated. It has to be done first.
     after: Option<u64>,
-    /// The partition is no longer the one that these offsets are of.
+    /// The topic was recreated: these offsets belong to the old partition.
     replaced: bool,
 }
 
@@ -58,14 +58,14 @@ pub(super) struct Books {
     assigned: HashMap<(String, i32), u64>,
     lane_last: u64,
     notes: mpsc::UnboundedReceiver<Note>,
-    /// Nobody needs this member any more.
+    /// The member is to end.
     pub(super) over: bool,
     pub(super) closed: Option<oneshot::Sender<()>>,
 }
 
 impl Books {
-    /// The lane of a message, which is open from now on. Offsets that go back are of another topic of the same name, or of
-    /// one that lost messages: they are a lane of their own.
+    /// Opens the lane of a message. Offsets that go back mean that the topic was recreated, or lost messages:
+    /// they get a new lane.
     pub(super) fn opened(&mut self, topic: &str, partition: i32, offset: u64) -> Option<u64> {
         let mut lane = *self.assigned.get(&(topic.to_owned(), partition))?;
         let end = self.lanes.get(&lane)?.floor.end();
@@ -75,7 +75,7 @@ impl Books {
                 partition,
                 read_up_to = end - 1,
                 from = offset,
-                "the topic was made anew, or lost messages; it is read from there, and the inbox passes over what is known"
+                "the topic was recreated, or lost messages; reading continues there, and the inbox skips known events"
             );
             lane = self.replace(topic, partition, lane);
         }
@@ -98,7 +98,8 @@ impl Books {
         self.lane_last
     }
 
-    /// Whether what was read before has to be done first, so that keys keep their order.
+    /// Whether the messages read before the topic was recreated must be done first, so that keys keep their
+    /// order.
     pub(super) fn waits(&mut self, lane: u64) -> bool {
         let Some(after) = self.lanes.get(&lane).and_then(|lane| lane.after) else {
             return false;
@@ -113,12 +114,12 @@ impl Books {
         false
     }
 
-    /// Whether this lane is still ours.
+    /// Whether this lane is still assigned to us.
     pub(super) fn has(&self, lane: u64) -> bool {
         self.lanes.contains_key(&lane)
     }
 
-    /// Takes down what the engine has done.
+    /// Records what the engine has done.
     pub(super) fn read_notes(&mut self) {
         loop {
             match self.notes.try_recv() {
@@ -141,7 +142,7 @@ impl Books {
         }
     }
 
-    /// The floors that moved since they were last asked for.
+    /// The floors that moved since the last call.
     pub(super) fn uncommitted(&mut self, only: Option<&[u64]>) -> TopicPartitionList {
         let mut list = TopicPartitionList::new();
         for (id, lane) in &mut self.lanes {
@@ -211,9 +212,10 @@ impl Group {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing new of these partitions begins, what is at work finishes, and what was done is committed.
+    /// Nothing new of these partitions starts, running handlers finish, and the finished offsets are
+    /// committed.
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) {
-        // The engine is through, and everything is committed.
+        // The engine has ended, and everything is committed.
         if self.books().over {
             return;
         }
@@ -230,10 +232,10 @@ impl Group {
         let quiet: Vec<threads::Receiver<()>> = leaving.iter().filter_map(|lane| self.tell(*lane)).collect();
         let end = Instant::now() + self.patience;
         for quiet in quiet {
-            // An end of the channel, and not a word, says that it is quiet.
+            // A closed channel, not a message, means that nothing is running any more.
             let waited = quiet.recv_timeout(end.saturating_duration_since(Instant::now()));
             if waited == Err(threads::RecvTimeoutError::Timeout) {
-                tracing::warn!("a partition is given up while a handler is at work in it");
+                tracing::warn!("a partition is given up while a handler still works on one of its events");
             }
         }
         let mut books = self.books();
@@ -245,7 +247,7 @@ impl Group {
             && !consumer.assignment_lost()
             && let Err(error) = consumer.commit(&done, CommitMode::Sync)
         {
-            tracing::debug!(%error, "offsets of partitions that left could not be committed");
+            tracing::debug!(%error, "could not commit the offsets of revoked partitions");
         }
     }
 
@@ -268,12 +270,12 @@ impl ClientContext for Group {
     }
 
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
-        // Where it goes on is not where it was: what lies between was deleted, or is read again.
+        // The offset was reset: what lies between was deleted, or is read again.
         if facility == "OFFSET" {
-            tracing::warn!(facility, message, "Kafka's client says");
+            tracing::warn!(facility, message, "message of the Kafka client");
             return;
         }
-        tracing::debug!(facility, message, "Kafka's client says");
+        tracing::debug!(facility, message, "message of the Kafka client");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -286,13 +288,13 @@ impl ConsumerContext for Group {
         match rebalance {
             Rebalance::Assign(partitions) => self.books().assign(partitions),
             Rebalance::Revoke(partitions) => self.revoke(consumer, partitions),
-            Rebalance::Error(error) => tracing::warn!(%error, "Kafka's rebalance failed"),
+            Rebalance::Error(error) => tracing::warn!(%error, "the Kafka rebalance failed"),
         }
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         if let Err(error) = result {
-            tracing::debug!(%error, "offsets could not be committed; they will be with the next ones");
+            tracing::debug!(%error, "could not commit offsets; the next commit includes them");
             let mut books = self.books();
             books.lanes.values_mut().for_each(|lane| lane.committed = None);
         }

@@ -1,4 +1,4 @@
-//! Acknowledges what is committed, by the durable consumer's own deliveries.
+//! Acknowledges what is committed, using the durable consumer's own deliveries.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -22,12 +22,12 @@ use crate::consume::{backoff, source::Note};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
-/// How long the last acknowledgements may take when the consumer stops.
+/// The timeout of the last acknowledgements when the consumer stops.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 const INFO_MAX: Duration = Duration::from_secs(5);
 
-/// Who is told when all is given back.
+/// Dropped when everything is given back.
 type Closed = Option<oneshot::Sender<()>>;
 
 pub(super) struct Acks {
@@ -36,22 +36,23 @@ pub(super) struct Acks {
     durable: pull::Config,
     ack_wait: Duration,
     ledger: Ledger,
-    /// The stream that the ledger is of.
+    /// When the stream of this ledger was created.
     created: DateTime,
-    /// Where the reader wants to go on, when nothing is open any more.
+    /// Where the reader wants to continue once nothing is open.
     renewed: Option<(Beginning, oneshot::Sender<()>)>,
 }
 
-/// What was read, what of it is done, and by what it can be acknowledged. No I/O.
+/// What was read, what of it is done, and the deliveries to acknowledge it with. No I/O.
 #[derive(Debug, Default)]
 struct Ledger {
-    /// The last that was read.
+    /// The last position that was read.
     high: u64,
     /// Read, and not done.
     open: HashSet<u64>,
     /// Deliveries that can't be acknowledged yet.
     kept: HashMap<u64, Subject>,
-    /// Whose deliveries can't be read. They leave when the durable consumer's floor has passed them.
+    /// Messages whose deliveries can't be read. Each is removed when the durable consumer's floor has passed
+    /// it.
     by_hand: BTreeSet<u64>,
 }
 
@@ -64,13 +65,13 @@ impl Ledger {
         self.high = self.high.max(position);
     }
 
-    /// What to acknowledge for it now.
+    /// The delivery to acknowledge now.
     fn done(&mut self, position: u64) -> Option<Subject> {
         self.open.remove(&position);
         self.kept.remove(&position)
     }
 
-    /// What to acknowledge for it now: a copy of what is done.
+    /// The delivery to acknowledge now: it is returned if the message is already done.
     fn delivered(&mut self, position: u64, reply: Subject) -> Option<Subject> {
         if self.is_done(position) {
             return Some(reply);
@@ -79,18 +80,19 @@ impl Ledger {
         None
     }
 
-    /// What is done and has to be acknowledged without a delivery.
+    /// Positions that are done and have to be acknowledged without a delivery.
     fn unseen(&self) -> Vec<u64> {
         let done = self.by_hand.iter().filter(|position| self.is_done(**position));
         done.copied().collect()
     }
 
-    /// Everything up to the last that was read is done, or open, or left the stream before it could be read.
+    /// Every position up to the last one read is done or open, or was removed from the stream before it could
+    /// be read.
     fn is_done(&self, position: u64) -> bool {
         position <= self.high && !self.open.contains(&position)
     }
 
-    /// Deliveries of what left the stream before it could be read.
+    /// Deliveries of messages that were removed from the stream before they could be read.
     fn gone(&mut self) -> Vec<Subject> {
         let gone: Vec<u64> = self
             .kept
@@ -122,7 +124,7 @@ impl Acks {
         }
     }
 
-    /// Until it is told to close. `reader` ends with it.
+    /// Runs until it is told to close. `reader` ends with it.
     pub(super) async fn run(mut self, mut notes: mpsc::UnboundedReceiver<Note>, reader: JoinHandle<()>) {
         let mut failures = 0;
         loop {
@@ -145,7 +147,8 @@ impl Acks {
         }
     }
 
-    /// Between two tries: what is done meanwhile is acknowledged when it is delivered again. `Some`: it was told to close.
+    /// Waits between two attempts. What is done meanwhile is acknowledged when it is delivered again. `Some`:
+    /// it was told to close.
     async fn rest(&mut self, notes: &mut mpsc::UnboundedReceiver<Note>, failures: u32) -> Option<Closed> {
         let pause = sleep(backoff::delay(
             failures,
@@ -166,7 +169,7 @@ impl Acks {
         }
     }
 
-    /// Until it is told to close (`Ok`), or has to begin anew.
+    /// Runs until it is told to close (`Ok`), or has to start over.
     async fn take(
         &mut self,
         notes: &mut mpsc::UnboundedReceiver<Note>,
@@ -197,9 +200,10 @@ impl Acks {
                     let delivery = delivery?;
                     *failures = 0;
                     let info = delivery.info()?;
-                    // These only grow: one that does not is of another consumer, on another stream.
+                    // These numbers only grow. One that does not belongs to another consumer, on another
+                    // stream.
                     if info.consumer_sequence <= last {
-                        return Err("the durable consumer is another".into());
+                        return Err("the durable consumer was recreated".into());
                     }
                     last = info.consumer_sequence;
                     let position = info.stream_sequence;
@@ -222,7 +226,7 @@ impl Acks {
         }
     }
 
-    /// What to acknowledge now. What closes is not for here.
+    /// The delivery to acknowledge now. The caller handles `Close`.
     fn noted(&mut self, note: Note) -> Option<Subject> {
         let reply = match note {
             Note::Opened { position, by_hand } => {
@@ -249,7 +253,7 @@ impl Acks {
                 ..Ledger::default()
             };
             self.created = place.created;
-            // A reader that is gone reads nothing.
+            // The reader may be gone already.
             let _ = settled.send(());
         }
         reply
@@ -260,7 +264,8 @@ impl Acks {
         acknowledgement(&self.stream.cached_info().config.name, durable, position)
     }
 
-    /// Again and again, as it has no effect before the server has tried to deliver them; until the floor tells that it had.
+    /// Repeats these acknowledgements until the floor shows that they worked: they have no effect before the
+    /// server has tried to deliver the messages.
     async fn acknowledge_unseen(&mut self) -> Result<(), async_nats::Error> {
         if self.ledger.by_hand.is_empty() {
             return Ok(());
@@ -275,7 +280,8 @@ impl Acks {
         Ok(())
     }
 
-    /// Deliveries of another stream than was read must not be taken for what was done: the reader says when it is read anew.
+    /// Deliveries of a recreated stream must not be mistaken for what is done. The reader reports when it
+    /// starts over.
     async fn same_stream(&self) -> Result<(), async_nats::Error> {
         let known = Beginning {
             created: self.created,
@@ -283,7 +289,7 @@ impl Acks {
         };
         let info = timeout(INFO_MAX, self.stream.get_info()).await??;
         match known.renewed(&info) {
-            Some(_) => Err("the stream is not the one that was read".into()),
+            Some(_) => Err("the stream was recreated".into()),
             None => Ok(()),
         }
     }
@@ -292,8 +298,8 @@ impl Acks {
         Ok(self.context.client().publish(reply, kind.into()).await?)
     }
 
-    /// What is not done may go to another at once. What was still on its way here comes again after the ack wait: that is late
-    /// for an acknowledgement, and nothing else waits for it.
+    /// Returns what is not done, so that another instance may get it at once. Deliveries still on their way
+    /// come again after the ack wait. That only delays their acknowledgement.
     async fn give_back(&mut self) {
         let giving = async {
             for (_, reply) in self.ledger.kept.drain() {
@@ -304,7 +310,7 @@ impl Acks {
             Ok::<_, async_nats::Error>(())
         };
         if let Ok(Err(error)) = timeout(FLUSH_MAX, giving).await {
-            tracing::debug!(%error, "not everything could be given back: it is delivered again later");
+            tracing::debug!(%error, "could not give everything back; the rest is delivered again later");
         }
     }
 }

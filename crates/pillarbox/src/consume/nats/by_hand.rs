@@ -1,8 +1,8 @@
-//! Messages that the client can't read: their headers are not what NATS defines, UTF-8 for instance, and the client breaks its
-//! connection off whenever it meets one.
+//! Messages that the client can't read, because their headers break the rules of NATS: they are not UTF-8,
+//! for example. The client closes its connection whenever it receives one.
 //!
-//! The server tells such a message when it is asked for it alone, with its headers as base64. Its delivery by the durable
-//! consumer can't be read either, so it is acknowledged without one.
+//! The server returns such a message when it is requested by its sequence, with the headers in base64. The
+//! durable consumer's delivery of it can't be read either, so it is acknowledged without one.
 
 use async_nats::{
     HeaderName, Subject,
@@ -34,7 +34,9 @@ pub(super) async fn unreadable(
             const NOTHING_THERE: u64 = 404;
             match answer["error"]["code"].as_u64() {
                 Some(NOTHING_THERE) => continue,
-                _ => return Err(format!("the server does not tell the message: {}", answer["error"]).into()),
+                _ => {
+                    return Err(format!("the server did not return the message: {}", answer["error"]).into());
+                }
             }
         };
         if first
@@ -63,13 +65,13 @@ pub(super) async fn unreadable(
     }))
 }
 
-/// What acknowledges a delivery that was not seen. For a consumer whose deliveries are acknowledged one by one the server looks
-/// at nothing but the stream's sequence.
+/// The subject that acknowledges a delivery which was not received. With explicit acknowledgements the server
+/// uses only the stream sequence of it.
 pub(super) fn acknowledgement(stream: &str, durable: &str, sequence: u64) -> Subject {
     format!("$JS.ACK.{stream}.{durable}.1.{sequence}.{sequence}.0.0").into()
 }
 
-/// As the client reads them.
+/// Whether the client can read these headers.
 fn is_readable(headers: &[u8]) -> bool {
     if headers.is_empty() {
         return true;
@@ -87,7 +89,7 @@ fn is_readable(headers: &[u8]) -> bool {
     version && lines.filter(|line| !line.is_empty()).all(field)
 }
 
-/// All that can be told of them. Values stay the bytes they are.
+/// The headers as far as they can be read. Values keep their bytes.
 fn fields(headers: &[u8]) -> Vec<(String, Bytes)> {
     let lines = headers.split(|byte| *byte == b'\n').skip(1);
     lines
@@ -111,7 +113,7 @@ mod tests {
             "NATS/1.0\r\nPillarbox-Id: 1\r\nGröße: ü\r\n\r\n".as_bytes(),
             b"NATS/1.0 503\r\n\r\n",
         ] {
-            // The client's own rule for names decides.
+            // The client's own rule for header names decides.
             let odd =
                 std::str::from_utf8(fine).unwrap().contains("Gr") && "Größe".parse::<HeaderName>().is_err();
             assert_eq!(is_readable(fine), !odd, "{:?}", String::from_utf8_lossy(fine));

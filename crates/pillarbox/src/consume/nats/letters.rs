@@ -32,7 +32,7 @@ impl Letters for NatsLetters {
     }
 }
 
-/// Of what came as a header all can go as one, except what nobody could have sent.
+/// Copies the headers. It skips those that the client can't send.
 fn headers(letter: &Letter) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, text) in &letter.headers {

@@ -1,8 +1,9 @@
-//! Which subjects the dead letters of what is consumed can have. No I/O.
+//! The subjects that the dead letters of the consumed subjects can have. No I/O.
 
 use crate::consume::DeadLetters;
 
-/// Patterns that a stream has to take. What ends with `>` takes the letters of all it takes itself.
+/// Patterns that a stream has to accept. A pattern that ends with `>` also accepts the dead letters of its
+/// subjects.
 pub(super) fn beside(consumed: &[String], stream: &[String]) -> Vec<String> {
     let mut topics: Vec<String> = Vec::new();
     for consumed in or_everything(consumed) {
@@ -22,7 +23,7 @@ fn or_everything(patterns: &[String]) -> Vec<&str> {
     }
 }
 
-/// The pattern of what both match.
+/// The pattern that matches what both match.
 fn both(one: &str, other: &str) -> Option<String> {
     let (one, other): (Vec<&str>, Vec<&str>) = (one.split('.').collect(), other.split('.').collect());
     let mut tokens = Vec::new();

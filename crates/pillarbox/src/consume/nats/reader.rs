@@ -1,4 +1,5 @@
-//! Reads the stream in order, and only in order: whatever goes wrong, it goes on behind the last message that it handed on.
+//! Reads the stream strictly in order. After any failure it continues behind the last message that it handed
+//! on.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -20,11 +21,11 @@ use crate::consume::{
     source::{Incoming, Note},
 };
 
-/// Messages asked for at a time.
+/// Messages per request.
 const BATCH_MAX: usize = 500;
-/// How long the server keeps such a request.
+/// How long the server keeps a request.
 const EXPIRES: Duration = Duration::from_secs(2);
-/// How long nothing may be heard: then the connection was lost, and the request with it.
+/// After this time without any message the connection was lost, and the request with it.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_MAX: Duration = Duration::from_secs(2);
@@ -33,7 +34,7 @@ pub(super) struct Reader {
     pub(super) context: jetstream::Context,
     pub(super) stream: Stream,
     pub(super) subjects: Vec<String>,
-    /// Behind the last one that was handed on.
+    /// The position after the last message handed on.
     pub(super) place: Beginning,
     pub(super) rooms: Rooms,
     pub(super) incoming: mpsc::UnboundedSender<Incoming>,
@@ -41,13 +42,13 @@ pub(super) struct Reader {
     pub(super) waiting: watch::Sender<Option<u64>>,
 }
 
-/// Why reading can't go on as it is.
+/// Why reading has to stop or start over.
 enum Broken {
-    /// Nobody takes messages any more.
+    /// The engine has ended.
     Over,
-    /// A message is missing: it was lost on the way.
+    /// A message is missing: its delivery was lost.
     Gap,
-    /// It is another stream now.
+    /// The stream was recreated.
     Renewed,
     Error(async_nats::Error),
 }
@@ -72,20 +73,20 @@ impl Reader {
             match broken {
                 Broken::Over => return,
                 Broken::Renewed => continue,
-                Broken::Gap => tracing::debug!(self.place.next, "a delivery was lost; it is read again"),
+                Broken::Gap => tracing::debug!(self.place.next, "a delivery was lost; reading it again"),
                 Broken::Error(error) if failures > 1 => {
                     let (stream, from) = (&self.stream.cached_info().config.name, self.place.next);
-                    tracing::warn!(stream, from, %error, "the stream can't be read; trying again");
+                    tracing::warn!(stream, from, %error, "could not read the stream; retrying");
                 }
                 Broken::Error(error) => tracing::debug!(%error, "reading the stream was interrupted"),
             }
-            // The connection breaks off again and again at one message: the client may not be able to read it.
+            // The connection breaks again and again at one message: the client may not be able to read it.
             if lost
                 && failures > 1
                 && let Err(Broken::Error(error)) = self.read_by_hand().await
             {
                 let (stream, from) = (&self.stream.cached_info().config.name, self.place.next);
-                tracing::warn!(stream, from, %error, "the next message can't be asked for alone");
+                tracing::warn!(stream, from, %error, "could not fetch the next message separately");
             }
             sleep(backoff::delay(failures, AGAIN_FIRST, AGAIN_MAX, self.place.next)).await;
         }
@@ -96,7 +97,7 @@ impl Reader {
         statistics.connects.load(Ordering::Relaxed)
     }
 
-    /// Goes past a message that the client can't read.
+    /// Handles a message that the client can't read and goes past it.
     async fn read_by_hand(&mut self) -> Result<(), Broken> {
         let info = timeout(SILENCE_MAX, self.stream.get_info()).await??;
         if self.place.renewed(&info).is_some() {
@@ -108,8 +109,8 @@ impl Reader {
                 stream = self.stream.cached_info().config.name,
                 sequence = message.position,
                 subject = message.topic,
-                "the NATS client can't read the headers of a message and breaks its connection off; the message was asked for \
-                 alone. `nats stream rmm STREAM SEQUENCE` removes it"
+                "the NATS client can't read the headers of a message and closes its connection; the message was fetched \
+                 separately. `nats stream rmm STREAM SEQUENCE` removes it"
             );
             self.hand_on(message, true).await?;
         }
@@ -119,7 +120,8 @@ impl Reader {
     async fn read(&mut self) -> Result<std::convert::Infallible, Broken> {
         let ordered = ordered(&self.stream, &self.subjects, self.place.next);
         let mut consumer = timeout(SILENCE_MAX, ordered).await??;
-        // After it was made: a consumer that is of this stream does not outlive it.
+        // Check this after creating the consumer: if the stream is recreated later, the consumer is deleted
+        // with it.
         let info = timeout(SILENCE_MAX, self.stream.get_info()).await??;
         if let Some(place) = self.place.renewed(&info) {
             self.renew(place).await?;
@@ -130,7 +132,7 @@ impl Reader {
             let before = delivered;
             self.read_batch(&consumer, &mut delivered).await?;
             if delivered == before {
-                // The last of a batch can be lost and nothing come behind it that would tell.
+                // The last message of a batch can be lost, and no later one would show the gap.
                 let info = timeout(SILENCE_MAX, consumer.info()).await??;
                 self.waiting.send_replace(Some(info.num_pending));
                 if info.delivered.consumer_sequence != delivered {
@@ -140,13 +142,13 @@ impl Reader {
         }
     }
 
-    /// Goes on there, when all that was read before is done.
+    /// Continues at the new place when everything read before is done.
     async fn renew(&mut self, place: Beginning) -> Result<(), Broken> {
         tracing::error!(
             stream = self.stream.cached_info().config.name,
             read_up_to = self.place.next - 1,
             from = place.next,
-            "the stream was made anew, or lost messages; it is read from there, and the inbox passes over what is known"
+            "the stream was recreated, or lost messages; reading continues there, and the inbox skips known events"
         );
         let (settled, settling) = oneshot::channel();
         self.notes
@@ -186,7 +188,7 @@ impl Reader {
     async fn hand_on(&mut self, mut message: Message, by_hand: bool) -> Result<(), Broken> {
         let position = message.position;
         message.room = self.rooms.take(message.bytes()).await;
-        // Before the engine can be done with it.
+        // Send this before the engine can finish the message.
         self.notes
             .send(Note::Opened { position, by_hand })
             .map_err(|_| Broken::Over)?;

@@ -1,11 +1,12 @@
-//! A stream that is not the one that was read: deleted and made anew, or one that lost its last messages.
+//! A stream that is no longer the one that was read: it was deleted and recreated, or lost its last messages.
 //!
-//! Sequences begin again then, and what was read says nothing about what is there. The new stream is read from its beginning,
-//! when everything that was read from the old one is done; what is a copy of that the inbox knows.
+//! Its sequences then start again, and the positions read before mean nothing. The new stream is read from
+//! its beginning, as soon as everything read from the old one is done. The inbox skips copies of known
+//! events.
 
 use async_nats::{datetime::DateTime, jetstream::stream::Info};
 
-/// Which stream it is, and from where on it has not been read.
+/// Which stream it is, and the first sequence that is not read yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Beginning {
     pub(super) created: DateTime,
@@ -13,7 +14,7 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Where to go on, when not where we were.
+    /// Where to continue, if not at the known position.
     pub(super) fn renewed(self, info: &Info) -> Option<Self> {
         renewed(self, info.created, info.state.last_sequence)
     }
@@ -23,7 +24,7 @@ fn renewed(known: Beginning, created: DateTime, last: u64) -> Option<Beginning> 
     if known.created != created {
         return Some(Beginning { created, next: 1 });
     }
-    // What it lost had been read; what takes its place has not.
+    // The lost messages had been read; the messages that get their sequences have not.
     (last + 1 < known.next).then_some(Beginning {
         created,
         next: last + 1,

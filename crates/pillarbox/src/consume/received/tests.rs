@@ -127,8 +127,8 @@ fn what_is_no_event_says_why() {
     for (message, why) in [
         (message(&[], "{}"), "no event id"),
         (message(&[("Pillarbox-Event-Type", "X")], "{}"), "no event id"),
-        (message(&[("Nats-Msg-Id", "seven")], "{}"), "no UUID"),
-        (message(&no_version, "{}"), "no number"),
+        (message(&[("Nats-Msg-Id", "seven")], "{}"), "not a UUID"),
+        (message(&no_version, "{}"), "not a number"),
         (
             message(&[("Nats-Msg-Id", ID), ("Pillarbox-Key", "a\0b")], "{}"),
             "control character",

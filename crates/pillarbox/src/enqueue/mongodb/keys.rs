@@ -1,5 +1,6 @@
-//! Writers of one key, one after the other: each changes the key's document first. Of two at once, the second gets a write
-//! conflict, a transient error with which its whole transaction is tried again, in a snapshot that sees the first.
+//! Serialises writers of one key: each one first updates the key's document. Of two concurrent writers, the
+//! second gets a write conflict. That is a transient error: its whole transaction is retried, with a snapshot
+//! that sees the first one.
 
 use mongodb::{
     ClientSession,
@@ -9,10 +10,11 @@ use mongodb::{
 use super::Place;
 use crate::{enqueue::EnqueueError, event::Event, lane::key_hash};
 
-/// Keys share this many documents, so that there never are more; two keys that share one only wait for each other.
+/// All keys share this many documents, so their number is bounded. Two keys that share a document only wait
+/// for each other.
 const DOCUMENTS: u64 = 65_536;
 
-/// In an order that is the same for all.
+/// Locks in the same order everywhere.
 pub(super) async fn touch(
     at: &Place,
     session: &mut ClientSession,

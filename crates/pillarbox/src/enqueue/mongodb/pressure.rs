@@ -1,11 +1,13 @@
-//! Whether there is room. MongoDB has no counter that a producer could read for the price of a look, so the relay's figures
-//! count, with what this [`Outbox`](crate::Outbox) and its clones have written since. If they are old, because no relay runs or
-//! it is stalled, the outbox counts the pending events itself.
+//! Backpressure on MongoDB, which has no counter that a producer could read cheaply. So the relay's figures
+//! are used, plus what this [`Outbox`](crate::Outbox) and its clones have written since. If the figures are
+//! old, because no relay runs or it is stalled, the outbox counts the pending events itself.
 //!
-//! What is known is used for some seconds and renewed in the background: to look each time took 1.2 of 3.7 ms. It only ever
-//! says that there is room. Who would be slowed or refused by it looks again first. All of it is asked outside of the
-//! application's transaction, whose snapshot may be old.
+//! The figures are cached for some seconds and refreshed in the background: reading them each time took 1.2
+//! of 3.7 ms. Cached figures can only allow events. Before `enqueue` waits or refuses because of them, it
+//! reads them again. All of this happens outside the application's transaction, because its snapshot may be
+//! old.
 
+pub(super) mod clock;
 pub(super) mod known;
 
 use std::time::{Duration, Instant};
@@ -22,33 +24,34 @@ use crate::{
     pressure::{Limit, Pressure, matches},
 };
 
-/// Figures that are older are not relied on.
+/// Older figures are not used.
 const FRESH: Duration = Duration::from_secs(3);
-/// What is known is renewed when it is older than this and needed.
+/// Cached figures older than this are refreshed when they are needed.
 const RENEW_AFTER: Duration = Duration::from_secs(1);
-/// Where that is not done so long after it was asked for, somebody waits for it.
+/// If they are not refreshed after this time, the caller waits for new ones.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
-/// Nobody is slowed or refused by figures that were asked for longer ago.
+/// Figures read longer ago than this never slow down or refuse a caller.
 const SURE_FOR: Duration = Duration::from_millis(250);
-/// What was written in so short a time before something was counted may not have been committed, and counts besides. What a
-/// transaction wrote that stays open for longer may be missed until it commits.
+/// Events written within this time before a count may not have been committed yet, so they are added to the
+/// count. The events of a transaction that stays open for longer may be missed until it commits.
 const OPEN_FOR: Duration = Duration::from_millis(250);
 
 const PRIMARY: SelectionCriteria = SelectionCriteria::ReadPreference(ReadPreference::Primary);
 
 struct Class {
     name: String,
-    /// None: all topics.
+    /// Empty: all topics.
     patterns: Vec<String>,
     limit: Limit,
     pending: u64,
     oldest: Option<Duration>,
     drained: f64,
-    /// How old the figures were when they were asked for.
+    /// How old the figures were when they were read.
     age: Duration,
 }
 
-/// Waits where much of a topic's class waits, and refuses where too much does. Also tells where there is no outbox.
+/// Waits if a topic's class is above its soft limit, and refuses if it is at its hard limit. Also reports if
+/// there is no outbox.
 pub(super) async fn make_room(
     at: &Place,
     topics: impl Iterator<Item = &str> + Clone,
@@ -62,7 +65,7 @@ pub(super) async fn make_room(
     }
     let mut standing = classes.standing(at, topics.clone());
     if standing.is_err() || standing.as_ref().is_ok_and(|delay| !delay.is_zero()) {
-        if classes.asked.elapsed() > SURE_FOR {
+        if at.clock.now() - classes.asked > SURE_FOR {
             classes = look_if_possible(at).await?;
             standing = classes.standing(at, topics);
         }
@@ -71,8 +74,8 @@ pub(super) async fn make_room(
     Ok(())
 }
 
-/// Where the database can't be asked, what was seen last is good enough: the insert tells the application what is wrong, as
-/// an error of its transaction.
+/// If the database can't be reached, the last known figures are good enough: the insert reports the problem
+/// to the application as an error of its transaction.
 async fn look_if_possible(at: &Place) -> Result<Classes, EnqueueError> {
     match (look(at).await, known::with(at, |known| known.classes.clone())) {
         (Err(EnqueueError::Database(_)), Some(classes)) => Ok(classes),
@@ -80,18 +83,18 @@ async fn look_if_possible(at: &Place) -> Result<Classes, EnqueueError> {
     }
 }
 
-/// How the class of a topic stands now.
+/// The pressure on a topic's class now.
 pub(super) async fn of(at: &Place, topic: &str) -> Result<Option<Pressure>, EnqueueError> {
     Ok(look(at).await?.of(at, topic))
 }
 
-/// What was written, and is in no figures yet.
+/// Counts events that were written and are in no figures yet.
 pub(super) fn wrote(at: &Place, events: u64) {
-    known::with(at, |known| known.written.add(events));
+    known::with(at, |known| known.written.add(at.clock.now(), events));
 }
 
-/// Asked through the outbox's version, so that one command also tells whether there is an outbox: an insert would simply make
-/// a collection, and nobody would read it.
+/// Reads the figures through the outbox's version document, so that one command also shows whether the outbox
+/// exists. (An insert would simply create a collection that no relay reads.)
 async fn look(at: &Place) -> Result<Classes, EnqueueError> {
     let pipeline = [
         doc! { "$match": { "_id": "schema_version" } },
@@ -101,7 +104,7 @@ async fn look(at: &Place) -> Result<Classes, EnqueueError> {
             "as": "pressure",
         } },
     ];
-    let asked = Instant::now();
+    let asked = at.clock.now();
     let meta = at.database.collection::<Document>(&at.beside("meta"));
     let mut found = meta.aggregate(pipeline).selection_criteria(PRIMARY).await?;
     if !found.advance().await? {
@@ -118,29 +121,28 @@ async fn look(at: &Place) -> Result<Classes, EnqueueError> {
         all: classes.collect(),
         asked,
     };
-    if classes.are_old() {
+    if classes.are_old(at.clock.now()) {
         count(at, &classes).await?;
     } else {
-        // The relay knows better again.
+        // The relay's figures are fresh again.
         known::with(at, |known| known.counted = None);
     }
     Ok(known::with(at, |known| known.learn(classes)))
 }
 
-/// All that waits, whatever its class, but no further than to the highest limit. The index on (status, created_at) has
-/// everything that is asked for.
+/// Counts all pending events of any class, up to the highest limit. The index on (status, created_at) covers
+/// the query.
 async fn count(at: &Place, classes: &Classes) -> Result<(), EnqueueError> {
     let gate = known::with(at, |known| known.gate.clone());
-    // One at a time: a crowd would only take the longer.
+    // One at a time: parallel counts would only take longer.
     let _counting = match gate.try_lock() {
         Ok(counting) => counting,
-        Err(_) if known::with(at, |known| known.counted.is_some_and(|counted| counted.is_good())) => {
-            return Ok(());
-        }
+        Err(_) if known::with(at, |known| known.has_good_count(at.clock.now())) => return Ok(()),
         Err(_) => gate.lock().await,
     };
+    let began = at.clock.now();
     if known::with(at, |known| {
-        known.counted.is_some_and(|counted| counted.is_recent())
+        known.counted.is_some_and(|counted| counted.is_recent(began))
     }) {
         return Ok(());
     }
@@ -151,7 +153,6 @@ async fn count(at: &Place, classes: &Classes) -> Result<(), EnqueueError> {
         .saturating_mul(2)
         .saturating_add(1)
         .min(i64::MAX as u64);
-    let began = Instant::now();
     let written = known::with(at, |known| known.written.before(began));
     let waiting = doc! { "status": "pending" };
     let pending = at
@@ -165,14 +166,14 @@ async fn count(at: &Place, classes: &Classes) -> Result<(), EnqueueError> {
             pending,
             began,
             written,
-            took: began.elapsed(),
+            took: at.clock.now() - began,
         });
     });
     Ok(())
 }
 
 impl Classes {
-    /// What these topics have to wait, or the refusal of one.
+    /// How long events of these topics have to wait, or the refusal of one.
     fn standing<'a>(
         &self,
         at: &Place,
@@ -196,8 +197,9 @@ impl Classes {
             class.patterns.is_empty() || class.patterns.iter().any(|pattern| matches(pattern, topic))
         };
         let class = self.all.iter().find(takes)?;
+        let now = at.clock.now();
         let (pending, drained) = known::with(at, |known| match known.counted {
-            Some(counted) if class.is_old(self.asked) && counted.is_good() => {
+            Some(counted) if class.is_old(self.asked, now) && counted.is_good(now) => {
                 (counted.pending + (known.written.total() - counted.written), None)
             }
             _ => {
@@ -210,16 +212,16 @@ impl Classes {
         Some(class.limit.judge(&class.name, pending, class.oldest, drained))
     }
 
-    /// Whether the outbox must count for itself.
-    fn are_old(&self) -> bool {
-        self.all.iter().any(|class| class.is_old(self.asked))
+    /// Whether the outbox has to count the events itself.
+    fn are_old(&self, now: Instant) -> bool {
+        self.all.iter().any(|class| class.is_old(self.asked, now))
     }
 }
 
 impl Class {
-    fn is_old(&self, asked: Instant) -> bool {
+    fn is_old(&self, asked: Instant, now: Instant) -> bool {
         let limited = self.limit.soft.is_some() || self.limit.hard.is_some();
-        limited && self.age + asked.elapsed() >= FRESH
+        limited && self.age + (now - asked) >= FRESH
     }
 
     fn read(class: &Document) -> Option<Self> {

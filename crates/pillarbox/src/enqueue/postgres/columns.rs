@@ -1,10 +1,10 @@
-//! Events as the statements take them: an array for each column, or for a single event its fields.
+//! Events as parameters of the statements: an array per column, or the fields of a single event.
 
 use uuid::Uuid;
 
 use crate::{enqueue::EnqueueError, event::Event};
 
-/// PostgreSQL's calendar begins in 4713 BC; an event that was due long ago is due.
+/// PostgreSQL's calendar begins in 4713 BC; an earlier `available_at` is simply due.
 const YEAR_1: i64 = -62_135_596_800_000_000;
 
 /// In the order of the parameters.
@@ -29,7 +29,7 @@ pub(super) struct Columns<'a> {
     pub(super) max_delay_ms: Vec<Option<i64>>,
     pub(super) backoff_multiplier: Vec<Option<f64>>,
     pub(super) channel: String,
-    /// The topics to ask whether there is room for.
+    /// The topics to check the backpressure for.
     pub(super) topics: Vec<&'a str>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// One event as `insert_one.sql` takes it, in the order of the parameters.
+/// One event as parameters of `insert_one.sql`, in their order.
 pub(super) struct Row<'a> {
     pub(super) event: &'a Event,
     pub(super) payload: &'a str,
@@ -72,7 +72,7 @@ pub(super) struct Row<'a> {
     /// Microseconds since 1970.
     pub(super) available_at: Option<i64>,
     pub(super) channel: String,
-    /// Whether to ask if there is room for its topic.
+    /// Whether to check the backpressure for its topic.
     pub(super) asked: Option<&'a str>,
 }
 
@@ -93,7 +93,7 @@ fn column<'a, T>(events: &'a [Event], field: impl Fn(&'a Event) -> T) -> Vec<T> 
     events.iter().map(field).collect()
 }
 
-/// Checked to be JSON, and so UTF-8, before.
+/// It was checked to be JSON before, and so UTF-8.
 fn payload(event: &Event) -> Result<&str, EnqueueError> {
     std::str::from_utf8(&event.payload).map_err(|e| EnqueueError::Database(e.into()))
 }

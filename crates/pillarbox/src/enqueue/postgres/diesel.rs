@@ -32,7 +32,7 @@ impl sealed::Write for AsyncPgConnection {
     }
 }
 
-/// A connection is one whether a transaction is open or not.
+/// The type of a connection does not show whether a transaction is open, so check it here.
 fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), EnqueueError> {
     type Manager = <AsyncPgConnection as diesel_async::AsyncConnection>::TransactionManager;
     let status =
@@ -161,7 +161,7 @@ fn answers(rows: Vec<Answered>) -> Vec<Answer> {
     rows.into_iter().map(answer).collect()
 }
 
-/// diesel keeps no SQLSTATE: what is missing shows in the words alone, where they are English.
+/// diesel does not keep the SQLSTATE. Only the English message shows that something does not exist.
 fn failure(error: Error) -> Failure {
     let (mut code, mut constraint, mut detail) = (None, None, None);
     if let Error::DatabaseError(kind, told) = &error {

@@ -1,6 +1,7 @@
--- Events into the application's transaction, in the order given. The unique index on id refuses the second of two; locks
--- only what it inserts. Where too much of a topic's class waits, nothing is inserted, and the answer says so; where much
--- does, it waits a little first. A relay that sleeps is told, once per transaction however often this runs.
+-- Inserts events in the application's transaction, in the order given. The unique index on id skips
+-- duplicates. Locks only what it inserts. If a topic's class is at its hard limit, it inserts nothing, and
+-- the answer says so. Above the soft limit it waits a little first. Notifies a sleeping relay, once per
+-- transaction however often this runs.
 with given as (
     select *
     from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::bigint[],
@@ -12,7 +13,7 @@ with given as (
 ),
 pressure as materialized (
     select p.*
-    -- Where nothing is limited the function is not even called.
+    -- If nothing is limited, the function is not even called.
     from (select true as limited from {events_pressure} limit 1) there
     cross join lateral {events_pressure_of}(case when there.limited then $20::text[] end) p
 ),
@@ -32,7 +33,7 @@ written as (
            max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier
     from given
     where not exists (select from pressure where refused)
-      -- True, when it has waited: the seqs are taken after it.
+      -- Always true, but only after the delay: the seqs are taken after it.
       and (select count(*) from slowed) >= 0
     order by place
     on conflict (id) do nothing
@@ -41,7 +42,7 @@ written as (
 woken as materialized (
     select pg_notify($19::text, '') from {events_asleep} where last_value > extract(epoch from now())
 )
--- An event that was written has no class, and its other columns say nothing.
+-- For a written event, class is null and the other columns mean nothing.
 select id, null::text as class, (select count(*) from woken) as pending, null::bigint as soft, null::bigint as hard,
        null::bigint as oldest_ms, null::bigint as delay_ms, null::bigint as retry_after_ms, null::boolean as refused
 from written

@@ -1,10 +1,11 @@
--- Each key's lock, until the transaction ends, in an order that is the same for all. Before the insert, in a statement of
--- its own: the events' seqs are taken when all locks are held. Locks nothing else. Where too much of a topic's class waits,
--- nothing is locked, and the answer says so; where much does, it waits a little before, and no lock is held meanwhile.
+-- Locks each key until the transaction ends, in the same order everywhere. This is a separate statement
+-- before the insert, so that the events' seqs are taken while all locks are held. Locks nothing else. If a
+-- topic's class is at its hard limit, it locks nothing, and the answer says so. Above the soft limit it waits
+-- a little first, while no lock is held.
 -- $1 keys, $2 topics
 with pressure as materialized (
     select p.*
-    -- Where nothing is limited the function is not even called.
+    -- If nothing is limited, the function is not even called.
     from (select true as limited from {events_pressure} limit 1) there
     cross join lateral {events_pressure_of}(case when there.limited then $2::text[] end) p
 ),
@@ -25,7 +26,7 @@ from (
         offset 0
     ) key
     where not exists (select from pressure where refused)
-      -- True, when it has waited.
+      -- Always true, but only after the delay.
       and (select count(*) from slowed) >= 0
     offset 0
 ) held

@@ -1,4 +1,4 @@
--- How a topic's class stands. Reads a row for each class and the sequence; locks nothing.
+-- The pressure on a topic's class. Reads a row for each class and the sequence; locks nothing.
 -- $1 topics
 select null::uuid as id, p.class, p.pending, p.soft, p.hard,
        (extract(epoch from clock_timestamp() - p.oldest_at) * 1000)::bigint as oldest_ms,

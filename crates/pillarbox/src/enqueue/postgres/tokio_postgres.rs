@@ -1,5 +1,5 @@
-//! A transaction of tokio-postgres. The statement is sent with its types, so that it takes one round trip and leaves nothing
-//! prepared in a session, which a pooler would mind.
+//! A transaction of tokio-postgres. The statement is sent with its types: that takes one round trip and
+//! leaves nothing prepared in the session, which would not work with a pooler.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
--- One event into the application's transaction, unless a class of topics is at its limit: then pressure.sql tells which, and
--- insert.sql writes what is not of it. In one statement, as each is handed to another thread and back: to ask first took
--- 60 µs more.
+-- Inserts one event in the application's transaction, unless a class of topics is at its limit: pressure.sql
+-- then finds out which class, and insert.sql writes the events of other classes. It is one statement because
+-- each one is passed to another thread and back: to check first took 60 µs more.
 insert into {events} (
     lane, id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, partition_key,
     project_id, user_id, created_at, available_at, max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier,

@@ -1,4 +1,5 @@
-//! Whether there is room. Read in the transaction; a refusal only, never a delay: it would keep every other writer waiting.
+//! Backpressure on SQLite. It is read in the transaction, and it only refuses and never delays: a delay would
+//! block every other writer.
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use crate::{
     pressure::{Limit, Pressure, matches},
 };
 
-/// How fast the backlog shrinks is known for so long.
+/// How long the drain rate of the backlog counts as known.
 const FRESH_MICROS: i64 = 10_000_000;
 
-/// A class and the patterns of its topics; none: all topics.
+/// A class and its topic patterns; no patterns means all topics.
 pub(super) struct Class {
     patterns: Vec<String>,
     pressure: Pressure,
 }
 
-/// A class as `pressure.sql` tells it, with times in microseconds since 1970.
+/// A class as `pressure.sql` returns it, with times in microseconds since 1970.
 #[derive(Deserialize)]
 struct Told {
     class: String,
@@ -36,7 +37,7 @@ struct Told {
     measured_at: i64,
 }
 
-/// In their order: of those a topic matches, the first counts.
+/// In their order: the first class that matches a topic counts.
 pub(super) async fn classes(
     tx: &mut Transaction<'_, Sqlite>,
     outbox: &Outbox,
@@ -66,7 +67,7 @@ impl Told {
             .map(|at| Duration::from_micros(number(now.saturating_sub(at))));
         let fresh = now.saturating_sub(self.measured_at) < FRESH_MICROS;
         Class {
-            // What is no list of patterns matches nothing.
+            // Text that is not a list of patterns matches nothing.
             patterns: serde_json::from_str(&self.topics).unwrap_or_else(|_| vec![String::new()]),
             pressure: limit.judge(
                 &self.class,

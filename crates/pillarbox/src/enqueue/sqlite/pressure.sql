@@ -1,6 +1,6 @@
--- The classes of topics and how they stand, none where nothing is limited: one list in one row, as each row and each value is
--- handed from thread to thread. Every seq taken since the figures were counts as pending. Reads a small table and one row
--- of the library's own; takes no lock.
+-- The classes of topics and their figures; empty if nothing is limited. It returns one list in one row,
+-- because each row and each value is passed between threads. Every seq taken since the figures were measured
+-- counts as pending. Reads a small table and one row of SQLite's own; takes no lock.
 select json_group_array(json_array(class, topics, soft, hard, max_delay_ms,
                                    pending + max(coalesce(s.seq, 0) - at_seq, 0), oldest_at, drained, measured_at))
 from (select * from {events_pressure} order by place) p

@@ -1,4 +1,4 @@
-//! Attempts that did not end, in MongoDB. The `_id` is what is unique: no index has to be made.
+//! Attempts that did not end, in MongoDB. `_id` is the unique key, so no other index is needed.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::inbox::InboxError;
 impl Attempts for Database {
     async fn enter(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
         let attempts = attempts(self, at)?;
-        // A collection that is not there would be made as it is met, and without it `migrate` was not run.
+        // The upsert would create a missing collection. But if it is missing, `migrate` was not run.
         match attempts.list_indexes().await {
             Ok(_) => {}
             Err(error) if is_missing_collection(&error) => return Err(not_migrated(&attempts)),
@@ -62,12 +62,12 @@ impl Attempts for Database {
         while found.advance().await? {
             let row = found.deserialize_current()?;
             let id = row.get_document("_id").and_then(|key| key.get_str("event_id"));
-            // What is no id is nobody's: we write none.
+            // Skip ids that aren't UUIDs; we never write them.
             if let Some(id) = id.ok().and_then(|id| id.parse::<Uuid>().ok()) {
                 begun.insert(id, times(&row));
             }
         }
-        // Processed after all: by another consumer, while the one that wrote the row died.
+        // Another consumer processed these events, while the one that wrote the row died.
         let (processed, _) = collections(self, at.inbox)?;
         let ids: Vec<String> = begun.keys().map(Uuid::to_string).collect();
         let seen = doc! { "consumer_group": at.group, "event_id": { "$in": ids } };
@@ -113,7 +113,7 @@ impl Attempts for Database {
     }
 }
 
-/// What is written here has to outlive more than this process.
+/// The write concern: these writes must survive more than this process.
 pub(super) fn attempts(database: &Database, at: Place<'_>) -> Result<Collection<Document>, InboxError> {
     let attempts = collection(database, at.inbox, &at.inbox.attempts()).ok_or(InboxError::NoDatabase)?;
     let durable = mongodb::options::CollectionOptions::builder()
@@ -127,7 +127,7 @@ pub(super) fn key(group: &str, event_id: Uuid) -> Document {
     doc! { "consumer_group": group, "event_id": event_id.to_string() }
 }
 
-/// Those whose `_id` begins with the group: a range of the one index there is.
+/// The rows whose `_id` begins with the group: a range of the only index.
 fn of_group(group: &str) -> Document {
     doc! { "_id": {
         "$gte": { "consumer_group": group, "event_id": "" },

@@ -7,16 +7,18 @@ create table if not exists {processed} (
     processed_at timestamptz not null default now(),
     primary key (consumer_group, event_id)
 );
--- What is to be forgotten, oldest first.
+-- For deleting old entries, oldest first.
 create index if not exists {index} on {processed} (consumer_group, processed_at);
--- The last version of each entity, for groups that refuse stale ones. It outlives what is forgotten above.
+-- The last version of each entity, for groups that refuse stale ones. These rows are kept when old entries
+-- are deleted.
 create table if not exists {versions} (
     consumer_group text not null,
     entity_id text not null,
     version bigint not null,
     primary key (consumer_group, entity_id)
 ) with (fillfactor = 70);
--- What consumers have begun and not ended, and (begun = 0) the consumers themselves: a few rows, written only near a start.
+-- What consumers have begun and not ended, and (begun = 0) the consumers themselves: a few rows, written only
+-- near a start.
 create table if not exists {attempts} (
     consumer_group text not null,
     event_id uuid not null,

@@ -7,9 +7,10 @@ create table if not exists {processed} (
     processed_at integer not null,
     primary key (consumer_group, event_id)
 );
--- What is to be forgotten, oldest first.
+-- For deleting old entries, oldest first.
 create index if not exists {index} on {processed} (consumer_group, processed_at);
--- The last version of each entity, for groups that refuse stale ones. It outlives what is forgotten above.
+-- The last version of each entity, for groups that refuse stale ones. These rows are kept when old entries
+-- are deleted.
 create table if not exists {versions} (
     consumer_group text not null,
     entity_id text not null,

@@ -6,14 +6,14 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// The keys in the order of their declaration. The JSON Schema has them in alphabetical order.
+/// The keys in the order of their declaration. (The JSON Schema sorts them by name.)
 pub(super) fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     let _ = T::deserialize(Fields(&mut fields)).err();
     fields
 }
 
-/// Asks a type for the names of its fields, and gives it nothing.
+/// Asks a type for the names of its fields, and passes no values.
 struct Fields<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Fields<'_> {
@@ -30,7 +30,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
-        Err(Error::custom("this is no group of keys"))
+        Err(Error::custom("this is not a group of keys"))
     }
 
     forward_to_deserialize_any! {

@@ -1,4 +1,4 @@
-//! JetStream: killed, restarted, frozen; its stream full, or gone.
+//! JetStream: killed, restarted, frozen; its stream full or deleted.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -23,23 +23,23 @@ use super::Broker;
 use crate::campaigns::until_answered;
 
 const STREAM: &str = "EVENTS";
-/// For one look at a server that may be away.
+/// The timeout of one request to a server that may be away.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 pub(in crate::campaigns) struct JetStream {
     server: Arc<Mutex<Nats>>,
     url: String,
     version: String,
-    /// Straight to the server.
+    /// Directly connected to the server.
     context: jetstream::Context,
     receiver: Arc<Mutex<Receiver>>,
 }
 
-/// What was read of the stream so far.
+/// What was read from the stream so far.
 #[derive(Default)]
 struct Receiver {
     position: u64,
-    /// Since the stream was made: a new stream knows nothing of what the one before it held.
+    /// The ids since the stream was created. A new stream does not know the ids of the old one.
     ids: HashSet<Uuid>,
     copies: usize,
 }
@@ -100,7 +100,7 @@ impl Broker for JetStream {
     }
 }
 
-/// As it is while nothing is wrong with it.
+/// The configuration of the stream without faults.
 fn stream() -> Config {
     Config {
         name: STREAM.to_owned(),
@@ -110,11 +110,11 @@ fn stream() -> Config {
 }
 
 impl Receiver {
-    /// Tells the ledger what came since the last time. After an error it goes on where it was.
+    /// Passes new messages to the ledger. After an error, the next call continues where this one stopped.
     async fn read_on(&mut self, context: &jetstream::Context, ledger: &Ledger) -> Result<()> {
         tokio::time::timeout(ANSWER_MAX, self.read(context, ledger))
             .await
-            .context("the stream is not read in time")?
+            .context("the stream was not read in time")?
     }
 
     async fn read(&mut self, context: &jetstream::Context, ledger: &Ledger) -> Result<()> {
@@ -200,7 +200,7 @@ async fn fail_stream(
     }
 }
 
-/// No more fits than there is.
+/// Limits the stream to the messages that it already has.
 async fn fill(context: &jetstream::Context) -> Result<()> {
     let messages = context.get_stream(STREAM).await?.cached_info().state.messages;
     let full = Config {
@@ -212,7 +212,7 @@ async fn fill(context: &jetstream::Context) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is lost with the stream: it takes nothing more before it is read to its end and deleted.
+/// Deletes the stream without losing anything: it is first closed to publishers and read to its end.
 async fn remove(context: &jetstream::Context, receiver: &mut Receiver, ledger: &Ledger) {
     let closed = Config {
         subjects: vec!["nothing.goes.here".to_owned()],
@@ -221,7 +221,7 @@ async fn remove(context: &jetstream::Context, receiver: &mut Receiver, ledger: &
     until_answered(async || context.update_stream(closed.clone()).await).await;
     until_answered(async || receiver.read_on(context, ledger).await).await;
     until_answered(async || match context.delete_stream(STREAM).await {
-        // An earlier try was not answered.
+        // An earlier attempt succeeded without an answer.
         Err(error) if error.to_string().contains("not found") => Ok(()),
         other => other.map(drop),
     })

@@ -1,4 +1,4 @@
-//! Kafka: killed, restarted, frozen, behind a bad network; its topic gone.
+//! Kafka: killed, restarted, frozen, behind a bad network; its topic deleted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use super::Broker;
 use crate::campaigns::{TOPIC, until_answered};
 
 const PARTITIONS: i32 = 6;
-/// For one look at a server that may be away.
+/// The timeout of one request to a server that may be away.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 pub(in crate::campaigns) struct Kafka {
     server: Arc<Mutex<servers::Kafka>>,
     url: String,
-    /// Shared by all relays: the broker tells every client the one port it advertises.
+    /// Shared by all relays, because the broker advertises one port to every client.
     link: Arc<Proxy>,
     reader: Arc<Mutex<Reader>>,
 }
@@ -37,10 +37,10 @@ impl Broker for Kafka {
         "Kafka's link of one relay alone (all relays share it)",
         "Kafka beside a clock that steps: libfaketime does not reach the waits of Kafka's client",
     ];
-    /// Only within one producer.
+    /// Kafka drops copies only within one producer.
     const DROPS_COPIES: bool = false;
-    /// libfaketime changes the time that librdkafka reads and not the `cnd_timedwait` that it waits with, so its threads would
-    /// sleep for the whole step. No real clock does that.
+    /// libfaketime changes the time that librdkafka reads, but not the `cnd_timedwait` that it waits with. So
+    /// its threads would sleep for the whole step. No real clock does that.
     const CLOCK_STEPS: bool = false;
     const ROUTES: &'static str = "[{ topic: 'orders.>', sink: events }]";
 
@@ -91,7 +91,7 @@ impl Broker for Kafka {
     }
 }
 
-/// Tells the ledger what came since the last time.
+/// Passes new messages to the ledger.
 async fn read_on(reader: &Arc<Mutex<Reader>>, ledger: &Ledger) {
     until_answered(async || {
         let mut reader = Arc::clone(reader).lock_owned().await;
@@ -124,7 +124,7 @@ async fn fail_server(server: Arc<Mutex<servers::Kafka>>, mut source: Source) {
                 source.last(0..1_000).await;
                 server.start_again().await;
             }
-            // Twice as often as the others: it takes no start, so more of them fit in.
+            // Twice as often as the others: it needs no restart, so more of them fit in.
             _ => {
                 let _lasting = source.begin("broker frozen");
                 server.pause().await;
@@ -135,8 +135,8 @@ async fn fail_server(server: Arc<Mutex<servers::Kafka>>, mut source: Source) {
     }
 }
 
-/// The link and the topic, from one source: the topic must be read to its end before it is deleted, and the link is what stops
-/// the relays from writing meanwhile.
+/// Faults of the link and of the topic come from one source: before the topic is deleted, it must be read to
+/// its end, and the link keeps the relays from writing in the meantime.
 struct Topic {
     server: Arc<Mutex<servers::Kafka>>,
     link: Arc<Proxy>,
@@ -165,7 +165,7 @@ impl Topic {
 
     async fn remove(&self) {
         self.link.set(Fault::Refuse).await;
-        // What the broker had taken off the network is written by the second look.
+        // The broker may still have requests in its buffers. By the second read it has written them.
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_millis(300)).await;
             read_on(&self.reader, &self.ledger).await;
@@ -175,7 +175,7 @@ impl Topic {
         self.link.set(Fault::Pass).await;
     }
 
-    /// A try that was not answered may have succeeded.
+    /// An attempt without an answer may have succeeded.
     async fn delete(&self) -> Result<()> {
         match self.server.lock().await.delete_topic(TOPIC).await {
             Err(error) if error.to_string().contains("UnknownTopicOrPartition") => Ok(()),

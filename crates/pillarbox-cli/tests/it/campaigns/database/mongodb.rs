@@ -1,4 +1,4 @@
-//! MongoDB, one member: restarted in order and by `kill -9`, frozen, its connections closed.
+//! MongoDB with one member: shut down, killed, frozen; connections closed.
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::campaigns::{intersection, producers::mongodb as producers, until_answ
 pub(in crate::campaigns) struct MongoDb {
     server: Arc<Mutex<Mongo>>,
     port: u16,
-    /// The application's, straight to the server.
+    /// The application's client, directly connected to the server.
     client: Client,
 }
 
@@ -54,7 +54,7 @@ impl Database for MongoDb {
         format!("MongoDB {}", answer.get_str("version").unwrap())
     }
 
-    /// A direct connection: the members' own addresses would lead past the proxy.
+    /// With a direct connection: the addresses of the members would bypass the proxy.
     async fn link(&self) -> (Option<Arc<Proxy>>, String) {
         let url = format!("mongodb://127.0.0.1:{}/shop?directConnection=true", self.port);
         let proxy = Proxy::in_front_of(&url).await;
@@ -139,7 +139,7 @@ async fn fail_server(server: Arc<Mutex<Mongo>>, mut source: Source) {
     }
 }
 
-/// The server hangs up on the next commands, the application's among them.
+/// The server closes the connection at the next commands, also of the application.
 async fn close_connections(client: Client, mut source: Source) {
     let commands = [
         "insert",

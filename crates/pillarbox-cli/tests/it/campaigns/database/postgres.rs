@@ -1,4 +1,4 @@
-//! PostgreSQL: restarted in order and by a crash, frozen, its sessions ended.
+//! PostgreSQL: shut down, crashed, frozen; sessions terminated.
 
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::campaigns::{intersection, producers::postgres as producers, until_ans
 pub(in crate::campaigns) struct Postgres {
     server: Arc<Mutex<servers::Postgres>>,
     url: String,
-    /// The application's, straight to the server.
+    /// The application's connections, directly to the server.
     pool: PgPool,
 }
 

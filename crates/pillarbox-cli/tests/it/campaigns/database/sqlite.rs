@@ -1,4 +1,4 @@
-//! SQLite: no server and no network to fail; another process's long transaction locks the file instead.
+//! SQLite: there is no server and no network. Instead, a long transaction of another process locks the file.
 
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
@@ -117,11 +117,11 @@ impl Sqlite {
     }
 }
 
-/// Up to beyond the 5 s that the relay waits for the lock.
+/// Locks the file, sometimes for longer than the 5 s that the relay waits for the lock.
 async fn lock_file(options: SqliteConnectOptions, mut source: Source) {
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     while source.next(500..4_000).await {
-        // Others may hold the lock for longer than this waits.
+        // Others may hold the lock longer than this waits; then try again.
         if let Ok(writer) = connection.begin_with("begin immediate").await {
             let lasting = source.begin("database locked by a long writer");
             source.last(200..7_000).await;

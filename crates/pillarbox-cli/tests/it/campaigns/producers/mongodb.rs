@@ -1,4 +1,5 @@
-//! By the library, in sessions with transactions: commits, aborts, transactions open for seconds.
+//! Producers that use the library in session transactions: commits, aborts, transactions that stay open for
+//! seconds.
 
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ impl Application {
     async fn write_on(mut self, next: fn(&mut StdRng) -> Turn) {
         while !self.stop.is_cancelled() {
             let turn = next(&mut self.rng);
-            // An error before the commit: nothing can have been committed.
+            // An error before the commit means that nothing was committed.
             let _ = self.transact(&turn).await;
             sleep(turn.pause, &self.stop).await;
         }
@@ -77,7 +78,7 @@ impl Application {
         Ok(())
     }
 
-    /// Another transaction that changes the counter's document meanwhile fails.
+    /// Another transaction that changes the counter's document at the same time fails.
     async fn write(&self, session: &mut ClientSession, key: &str, count: u64) -> anyhow::Result<Written> {
         let counters: Collection<Document> = self.client.database("shop").collection("counters");
         let counted = counters

@@ -1,4 +1,5 @@
-//! By the library, by the SQL function and by a plain insert; short and long transactions, savepoints, two-phase commits.
+//! Producers that use the library, the SQL function and a plain insert; short and long transactions,
+//! savepoints, two-phase commits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use uuid::Uuid;
 use super::{Turn, Written, events, sleep};
 
 const WRITERS: u64 = 3;
-/// There is no such prepared transaction.
+/// The SQLSTATE if a prepared transaction does not exist.
 const UNKNOWN_TRANSACTION: &str = "42704";
 
 pub(in crate::campaigns) fn start(
@@ -37,7 +38,7 @@ pub(in crate::campaigns) fn start(
     writers
 }
 
-/// By which way an event is written.
+/// How an event is written.
 #[derive(Clone, Copy)]
 enum Way {
     Library,
@@ -61,7 +62,7 @@ impl Application {
                 1 => Way::Function,
                 _ => Way::Insert,
             };
-            // An error before the commit: nothing can have been committed.
+            // An error before the commit means that nothing was committed.
             let _ = self.transact(&turn, way).await;
             sleep(turn.pause, &self.stop).await;
         }
@@ -88,7 +89,7 @@ impl Application {
         Ok(())
     }
 
-    /// Two-phase commits. By plain inserts, because these never notify.
+    /// Two-phase commits. They use plain inserts, because these never notify.
     async fn prepare_on(mut self) {
         while !self.stop.is_cancelled() {
             let turn = Turn::long(&mut self.rng);
@@ -102,7 +103,7 @@ impl Application {
                     .execute(AssertSqlSafe(format!("prepare transaction '{name}'")))
                     .await
                     .is_ok();
-                // The session has no transaction any more; this only tells the client so.
+                // The session has no transaction any more. This only updates the client's state.
                 let _ = tx.rollback().await;
                 sleep(open, &self.stop).await;
                 if prepared && !turn.rolls_back {
@@ -117,7 +118,8 @@ impl Application {
         }
     }
 
-    /// Until it is sure: an earlier try may have succeeded without an answer, and an unanswered `prepare` may not have.
+    /// Repeats until the result is known. An earlier attempt may have succeeded without an answer, and a
+    /// `prepare` without an answer may have failed.
     async fn decide(&self, sql: &str) {
         loop {
             match self.pool.execute(AssertSqlSafe(sql.to_owned())).await {
@@ -131,7 +133,7 @@ impl Application {
     }
 }
 
-/// The counter's row makes others who write this key wait for the transaction's end.
+/// The row of the counter makes other writers of this key wait until the transaction ends.
 async fn write(
     tx: &mut Transaction<'_, Postgres>,
     way: Way,

@@ -1,4 +1,5 @@
-//! By the library; commits, rollbacks, savepoints. SQLite has one writer, so a long transaction is a fault and not a producer.
+//! Producers that use the library: commits, rollbacks, savepoints. SQLite has one writer, so a long
+//! transaction counts as a fault here, not as a producer.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(in crate::campaigns) fn start(
 async fn write_on(pool: SqlitePool, ledger: Arc<Ledger>, mut rng: StdRng, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let turn = Turn::short(&mut rng);
-        // An error before the commit: nothing can have been committed.
+        // An error before the commit means that nothing was committed.
         let _ = transact(&pool, &ledger, &turn, &stop).await;
         sleep(turn.pause, &stop).await;
     }

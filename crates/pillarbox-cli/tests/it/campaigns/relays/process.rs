@@ -7,11 +7,8 @@ use std::{
     time::Duration,
 };
 
-use pillarbox_testkit::servers;
-use tokio::{
-    process::{Child, Command},
-    time::Instant,
-};
+use pillarbox_testkit::{servers, wait};
+use tokio::process::{Child, Command};
 
 use super::PATIENCE;
 
@@ -21,7 +18,7 @@ pub(super) struct Process {
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
     child: Option<Child>,
-    /// How often it ended without having been told to.
+    /// How often it ended without being told to.
     exits: u64,
     complaints: Vec<String>,
 }
@@ -71,14 +68,14 @@ impl Process {
     }
 
     pub(super) async fn says(&mut self, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.text().contains(words) {
-            assert!(Instant::now() < deadline, "relay {} never said `{words}`", self.n);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait::until_ok_within(PATIENCE, async || match self.text().contains(words) {
+            true => Ok(()),
+            false => Err(format!("relay {} never said `{words}`", self.n)),
+        })
+        .await;
     }
 
-    /// Starts it again if it has ended by itself.
+    /// Restarts it if it has ended by itself.
     pub(super) fn revive(&mut self) {
         let ended = self
             .child
@@ -104,7 +101,7 @@ impl Process {
         }
     }
 
-    /// SIGTERM. Complains if it has not ended in time, or not in order.
+    /// Sends SIGTERM. Records a complaint if the relay does not end in time or not with code 0.
     pub(super) async fn leave(&mut self, patience: Duration) {
         self.signal("TERM");
         let Some(child) = &mut self.child else { return };
@@ -113,7 +110,7 @@ impl Process {
                 self.complain(&format!("a relay did not stop within {patience:?} of SIGTERM"));
                 self.kill().await;
             }
-            // Without a code, the signal came before the relay could catch it.
+            // Without a code, the signal arrived before the relay could catch it.
             Ok(status) => {
                 let code = status.unwrap().code().unwrap_or_default();
                 if code != 0 {

@@ -5,8 +5,8 @@ use pillarbox::lane::lane_of;
 use pillarbox_testkit::fuzz::Fuzz;
 use uuid::Uuid;
 
-/// Most of it is as it should be, or the first thing that is wrong would hide the others. What it is found by (seq, lane,
-/// status) is right, as far as numbers of any type are.
+/// Most of it is correct; otherwise the first error would hide the others. The fields by which it is found
+/// (seq, lane, status) are correct, except that the numbers can have any numeric type.
 pub(super) fn document(fuzz: &mut Fuzz, nth: u64) -> Document {
     let key = format!("garbage-{}", nth % 50);
     let mut document = doc! {
@@ -85,7 +85,7 @@ fn deep(levels: usize) -> Document {
     (0..levels).fold(doc! { "end": true }, |inner, _| doc! { "in": inner })
 }
 
-/// Of any type that a document can hold.
+/// A value of any type that a document can hold.
 fn anything(fuzz: &mut Fuzz, depth: usize) -> Bson {
     let kinds = if depth == 0 { 11 } else { 13 };
     match fuzz.below(kinds) {
@@ -107,7 +107,7 @@ fn anything(fuzz: &mut Fuzz, depth: usize) -> Bson {
             increment: 1,
         }),
         11 => Bson::Array((0..fuzz.below(4)).map(|_| anything(fuzz, depth - 1)).collect()),
-        // A name can't hold a NUL.
+        // A field name can't contain NUL.
         _ => (0..fuzz.below(4))
             .map(|_| (fuzz.text().replace('\0', ""), anything(fuzz, depth - 1)))
             .collect::<Document>()

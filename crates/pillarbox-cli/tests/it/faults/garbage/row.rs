@@ -14,7 +14,7 @@ const TIMES: &[&str] = &[
     "tomorrow",
 ];
 
-/// Most of it is as it should be, or the first thing that is wrong would hide the others.
+/// Most of it is correct; otherwise the first error would hide the others.
 #[derive(Debug)]
 pub(super) struct Row {
     id: Vec<u8>,
@@ -78,9 +78,9 @@ impl Row {
         }
     }
 
-    /// Whether the database took it.
+    /// Inserts it. Returns whether the database accepted it.
     pub(super) async fn into_postgres(self, pool: &PgPool) -> bool {
-        // PostgreSQL has only texts that are texts, without NUL.
+        // PostgreSQL accepts only valid UTF-8 without NUL.
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).replace('\0', "");
         let narrow = |number: i64| i32::try_from(number).unwrap_or(i32::MIN);
         let [stream, partition_key, project_id, user_id, last_error] =
@@ -125,7 +125,7 @@ impl Row {
         query.execute(pool).await.is_ok()
     }
 
-    /// Whether the database took it.
+    /// Inserts it. Returns whether the database accepted it.
     pub(super) async fn into_sqlite(self, pool: &SqlitePool) -> bool {
         let mut query = sqlx::query(
             "insert into outbox_events (id, topic, event_type, aggregate_type, aggregate_id, stream, partition_key,
@@ -164,7 +164,7 @@ impl Row {
     }
 }
 
-/// Mostly the usual; otherwise anything, for SQLite not even a text.
+/// Mostly the usual text, otherwise anything. For SQLite it may not even be a text.
 fn text(fuzz: &mut Fuzz, usual: &str) -> Vec<u8> {
     match fuzz.below(12) {
         0 => fuzz.text().into_bytes(),

@@ -1,4 +1,4 @@
-//! The binary under test, with a configuration file in a folder of its own.
+//! The binary under test, with a configuration file in its own folder.
 
 use std::process::{Output, Stdio};
 
@@ -19,7 +19,7 @@ impl Binary {
         Self { config, folder }
     }
 
-    /// Where it runs, and where a SQLite file with a relative path lies.
+    /// The working folder. A SQLite file with a relative path is in it.
     pub(in super::super) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -42,7 +42,7 @@ impl Binary {
         self.feed(arguments, "").await
     }
 
-    /// Runs a command to its end, with this on its stdin.
+    /// Runs a command to its end with this input on stdin.
     pub(in super::super) async fn feed(&self, arguments: &[&str], input: &str) -> Output {
         let mut command = self.command(arguments);
         command
@@ -51,7 +51,7 @@ impl Binary {
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // A command that reads nothing may have closed it.
+        // A command that reads nothing may have closed its stdin.
         let _ = stdin.write_all(input.as_bytes()).await;
         drop(stdin);
         timeout(PATIENCE, child.wait_with_output())
@@ -60,7 +60,7 @@ impl Binary {
             .unwrap()
     }
 
-    /// As [`run`](Self::run), where it must succeed. What it printed.
+    /// Like [`run`](Self::run), but the command must succeed. Returns what it printed.
     pub(in super::super) async fn done(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -72,14 +72,14 @@ impl Binary {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A relay that has found its database.
+    /// Starts a relay and waits until it has found its database.
     pub(in super::super) async fn relay(&self, name: &str) -> Relay {
         let mut relay = self.spawn(name);
         relay.says("Relaying from").await;
         relay
     }
 
-    /// A relay that has found its database and serves HTTP at the address returned.
+    /// Starts a relay, waits until it has found its database and serves HTTP, and returns its address.
     pub(in super::super) async fn serving(&self, name: &str) -> (Relay, String) {
         let mut relay = self.start(name, &["run", "--listen", "127.0.0.1:0"]);
         relay.says("Relaying from").await;
@@ -89,7 +89,7 @@ impl Binary {
         (relay, address.to_owned())
     }
 
-    /// A relay that has only just been started.
+    /// Starts a relay without waiting for anything.
     pub(in super::super) fn spawn(&self, name: &str) -> Relay {
         self.start(name, &["run", "--no-http"])
     }

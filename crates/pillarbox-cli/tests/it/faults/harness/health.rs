@@ -1,17 +1,13 @@
-//! What a relay says at `/healthz`.
+//! What `/healthz` of a relay returns.
 
-use std::time::Duration;
-
+use pillarbox_testkit::wait;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::Instant,
 };
 
-use super::PATIENCE;
-
-/// The code and the body.
+/// Returns the status and the body.
 pub(in super::super) async fn healthz(address: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n";
@@ -23,15 +19,14 @@ pub(in super::super) async fn healthz(address: &str) -> (u16, Value) {
     (code, serde_json::from_str(body).unwrap())
 }
 
-/// Asks until it says what is wanted.
+/// Repeats the request until the answer is as wanted.
 pub(in super::super) async fn healthz_until(address: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    wait::until_ok(async || {
         let (code, body) = healthz(address).await;
         if wanted(code, &body) {
-            return body;
+            return Ok(body);
         }
-        assert!(Instant::now() < deadline, "/healthz still says {code}: {body}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        Err(format!("/healthz still says {code}: {body}"))
+    })
+    .await
 }

@@ -1,4 +1,4 @@
-//! The same scene before Kafka in place of NATS.
+//! The same scene with Kafka instead of NATS.
 
 use pillarbox_testkit::{
     kafka,
@@ -8,7 +8,7 @@ use pillarbox_testkit::{
 
 use super::{Config, Scene};
 
-/// Where [`super::event`]s go.
+/// The topic of [`super::event`].
 pub(in super::super) const TOPIC: &str = "orders.placed";
 
 impl Config {
@@ -22,7 +22,7 @@ impl Config {
 }
 
 impl Scene {
-    /// A new database on the shared server, and a Kafka of its own. `None`: not installed.
+    /// A new database on the shared server, and a private Kafka. `None`: not installed.
     pub(in super::super) async fn before_kafka(adjust: impl FnOnce(&mut Config)) -> Option<(Self, Kafka)> {
         let postgres = servers::postgres().await?;
         let kafka = Kafka::start().await?;
@@ -35,14 +35,15 @@ impl Scene {
         Some((scene, kafka))
     }
 
-    /// Everything that was committed is in the topic, in order, and nothing else is. Kafka drops no copies: how many there are.
+    /// Checks that the topic contains every committed event in order, and nothing else. Kafka drops no
+    /// copies; returns their number.
     pub(in super::super) async fn assert_whole_in(&self, kafka: &Kafka) -> usize {
         self.settled().await;
         assert_whole_in(kafka, &self.ledger).await
     }
 }
 
-/// The same, where everything is settled.
+/// The same, after everything was settled.
 pub(in super::super) async fn assert_whole_in(kafka: &Kafka, ledger: &Ledger) -> usize {
     for message in kafka::messages(&kafka.bootstrap(), TOPIC).await {
         let id = message.headers.get("Pillarbox-Id");
@@ -51,6 +52,9 @@ pub(in super::super) async fn assert_whole_in(kafka: &Kafka, ledger: &Ledger) ->
     }
     let verdict = ledger.verdict();
     assert!(verdict.is_whole(), "{verdict}");
-    assert!(verdict.committed > 0, "nothing was tried");
+    assert!(
+        verdict.committed > 0,
+        "no event was committed: the test proves nothing"
+    );
     verdict.duplicated
 }

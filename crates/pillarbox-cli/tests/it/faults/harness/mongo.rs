@@ -1,4 +1,4 @@
-//! The same scene with the outbox in MongoDB: an application whose transactions are those of a session.
+//! The same scene with the outbox in MongoDB: an application that uses session transactions.
 
 use std::{
     ops::Deref,
@@ -12,9 +12,9 @@ use mongodb::{
     options::ReturnDocument,
 };
 use pillarbox::Outbox;
-use pillarbox_testkit::{ledger::Ledger, servers::Kafka, servers::Mongo};
+use pillarbox_testkit::{ledger::Ledger, servers::Kafka, servers::Mongo, wait};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ use super::{Binary, Config, PATIENCE, event, kafka::TOPIC};
 const WRITERS: u64 = 4;
 const KEYS: u32 = 48;
 
-/// The binary and its outbox in a MongoDB, before a Kafka.
+/// The binary with its outbox in MongoDB and Kafka as its sink.
 pub(in super::super) struct MongoScene {
     binary: Binary,
     pub ledger: Arc<Ledger>,
@@ -66,21 +66,20 @@ impl MongoScene {
         self.database().collection(name)
     }
 
-    /// Asks how many documents are so until it is as it should be.
+    /// Counts the documents that match until the number is as wanted.
     pub(in super::super) async fn until(&self, filter: Document, wanted: impl Fn(u64) -> bool) -> u64 {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            // A server that is just being restarted is asked again.
+        wait::until_ok(async || {
+            // If the server is being restarted, ask again.
             let found = self
                 .collection("outbox_events")
                 .count_documents(filter.clone())
                 .await;
             match found {
-                Ok(number) if wanted(number) => return number,
-                other => assert!(Instant::now() < deadline, "{filter}: still {other:?}"),
+                Ok(number) if wanted(number) => Ok(number),
+                other => Err(format!("{filter}: still {other:?}")),
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        })
+        .await
     }
 
     /// Waits until every event is published or dead.
@@ -89,7 +88,7 @@ impl MongoScene {
         self.until(waiting, |waiting| waiting == 0).await;
     }
 
-    /// Waits until so many more events are published than there are now: things move.
+    /// Waits until more events are published than now.
     pub(in super::super) async fn moves(&self) {
         let published = doc! {"status": "published"};
         let before = self.until(published.clone(), |_| true).await;
@@ -98,38 +97,39 @@ impl MongoScene {
 
     /// Waits until the relay of this name holds lanes.
     pub(in super::super) async fn holds_lanes(&self, relay: &str) {
-        let deadline = Instant::now() + PATIENCE;
         let (relays, lanes) = (
             self.collection("outbox_events_relays"),
             self.collection("outbox_events_lanes"),
         );
-        loop {
-            if let Ok(Some(known)) = relays.find_one(doc! {"name": relay}).await {
-                let owner = known.get("_id").cloned().unwrap();
-                let held = lanes.count_documents(doc! {"owner": owner}).await;
-                if held.is_ok_and(|held| held > 0) {
-                    return;
-                }
-            }
-            assert!(Instant::now() < deadline, "relay {relay} holds no lane");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait::until(&format!("relay {relay} holds lanes"), async || {
+            let Ok(Some(known)) = relays.find_one(doc! {"name": relay}).await else {
+                return false;
+            };
+            let owner = known.get("_id").cloned().unwrap();
+            let held = lanes.count_documents(doc! {"owner": owner}).await;
+            held.is_ok_and(|held| held > 0)
+        })
+        .await;
     }
 
-    /// Failures of an event's own are counted; an outage is nobody's.
+    /// Only failures of an event itself are counted. An outage is not.
     pub(in super::super) async fn assert_nobody_was_charged(&self) {
         let charged = doc! {"$or": [{"retry_count": {"$ne": 0}}, {"status": {"$ne": "published"}}]};
-        assert_eq!(self.until(charged, |_| true).await, 0, "an outage charges nobody");
+        assert_eq!(
+            self.until(charged, |_| true).await,
+            0,
+            "an outage must charge no event"
+        );
     }
 }
 
-/// What a transaction wrote.
+/// The events of one transaction.
 struct Written {
     key: String,
     events: Vec<(Uuid, u64)>,
 }
 
-/// Many transactions at once, some aborted, some committing late, until it is stopped.
+/// Many concurrent transactions until it is stopped. Some abort, some commit late.
 pub(in super::super) struct MongoLoad {
     application: Application,
     stop: CancellationToken,
@@ -163,7 +163,7 @@ impl MongoLoad {
         load
     }
 
-    /// Ends it. Everything it did is in the ledger then.
+    /// Stops the load. After that the ledger contains everything it did.
     pub(in super::super) async fn stop(mut self) {
         self.stop.cancel();
         let ended = async {
@@ -173,7 +173,7 @@ impl MongoLoad {
         };
         tokio::time::timeout(PATIENCE, ended)
             .await
-            .expect("the producers don't end");
+            .expect("the producers did not end");
         let in_doubt = std::mem::take(&mut *self.in_doubt.lock().unwrap());
         for written in in_doubt {
             self.application.look_up(&written).await;
@@ -182,7 +182,8 @@ impl MongoLoad {
 }
 
 impl Application {
-    /// Counts a key's document up and writes events about it. Whoever else changes the document meanwhile fails.
+    /// Increments a key's document and writes events about it. A concurrent transaction that changes the same
+    /// document fails.
     async fn write(&self, session: &mut ClientSession, key: &str, count: u64) -> Option<Written> {
         let counters: Collection<Document> = self.client.default_database()?.collection("counters");
         let counted = counters
@@ -209,7 +210,7 @@ impl Application {
             let (aborts, late) = (rng.random_bool(0.1), rng.random_bool(0.02));
             let late = Duration::from_millis(if late { rng.random_range(50..400) } else { 0 });
             let pause = Duration::from_millis(rng.random_range(0..4));
-            // An error before the commit: nothing can have been committed.
+            // An error before the commit means that nothing was committed.
             if let Ok(mut session) = self.client.start_session().await
                 && session.start_transaction().await.is_ok()
             {
@@ -244,7 +245,7 @@ impl Application {
         }
     }
 
-    /// What became of a transaction whose commit was not answered is what the database says afterwards.
+    /// If a commit got no answer, asks the database whether the events exist.
     async fn look_up(&self, written: &Written) {
         let ids: Vec<String> = written.events.iter().map(|(id, _)| id.to_string()).collect();
         let events: Collection<Document> = self

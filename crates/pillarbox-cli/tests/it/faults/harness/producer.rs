@@ -1,4 +1,4 @@
-//! An application: it counts up a row of its own and writes an event about it, in one transaction.
+//! An application. In one transaction it increments a row of its own and writes an event about it.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,7 +21,7 @@ pub(in super::super) struct Producer {
     ledger: Arc<Ledger>,
 }
 
-/// What a transaction wrote.
+/// The events of one transaction.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Written {
     key: String,
@@ -40,7 +40,8 @@ impl Producer {
         self.pool.begin().await.unwrap()
     }
 
-    /// Writes `count` events of a key. The row's lock makes others who write this key wait for the transaction's end.
+    /// Writes `count` events of a key. The lock on the row makes other writers of this key wait until the
+    /// transaction ends.
     pub(in super::super) async fn write(
         &self,
         tx: &mut Transaction<'_, Postgres>,
@@ -70,7 +71,7 @@ impl Producer {
         })
     }
 
-    /// Writes and commits.
+    /// Writes events and commits.
     pub(in super::super) async fn place(&self, key: &str, count: u64) {
         let mut tx = self.begin().await;
         let written = self.write(&mut tx, key, count).await.unwrap();
@@ -90,7 +91,7 @@ impl Producer {
         }
     }
 
-    /// What became of a transaction whose commit was not answered is what the database says afterwards.
+    /// If a commit got no answer, asks the database whether the events exist.
     async fn look_up(&self, written: &Written) {
         let there: i64 = sqlx::query_scalar("select count(*) from outbox_events where id = any($1)")
             .bind(written.events.iter().map(|(id, _)| *id).collect::<Vec<_>>())
@@ -105,7 +106,7 @@ impl Producer {
     }
 }
 
-/// Many transactions at once, some rolled back, some committing late, until it is stopped.
+/// Many concurrent transactions until it is stopped. Some roll back, some commit late.
 pub(in super::super) struct Load {
     producer: Producer,
     stop: CancellationToken,
@@ -136,7 +137,7 @@ impl Load {
         load
     }
 
-    /// Ends it. Everything it did is in the ledger then.
+    /// Stops the load. After that the ledger contains everything it did.
     pub(in super::super) async fn stop(mut self) {
         self.stop.cancel();
         let ended = async {
@@ -146,7 +147,7 @@ impl Load {
         };
         tokio::time::timeout(PATIENCE, ended)
             .await
-            .expect("the producers don't end");
+            .expect("the producers did not end");
         let in_doubt = std::mem::take(&mut *self.in_doubt.lock().unwrap());
         for written in in_doubt {
             self.producer.look_up(&written).await;
@@ -168,7 +169,7 @@ async fn write_on(
         let (rolls_back, late) = (rng.random_bool(0.1), rng.random_bool(0.02));
         let late = Duration::from_millis(if late { rng.random_range(50..400) } else { 0 });
         let pause = Duration::from_millis(rng.random_range(0..4));
-        // An error here is a database that is away: nothing can have been committed.
+        // An error here means that the database is away, so nothing was committed.
         if let Ok(mut tx) = producer.pool.begin().await
             && let Ok(written) = producer.write(&mut tx, &key, count).await
         {

@@ -10,7 +10,7 @@ use pillarbox_testkit::ledger::Ledger;
 
 use super::PATIENCE;
 
-/// Everything in the stream, in its order.
+/// Everything in the stream, in order.
 pub(in super::super) async fn messages(nats: &str, stream: &str) -> Vec<Message> {
     let context = jetstream::new(async_nats::connect(nats).await.unwrap());
     let stream = context.get_stream(stream).await.unwrap();
@@ -32,10 +32,10 @@ pub(in super::super) async fn messages(nats: &str, stream: &str) -> Vec<Message>
         .collect();
     tokio::time::timeout(PATIENCE, read)
         .await
-        .expect("the stream can't be read to its end")
+        .expect("the stream was not read to its end in time")
 }
 
-/// Tells the ledger what is in the stream.
+/// Passes everything in the stream to the ledger.
 pub(in super::super) async fn read_stream(nats: &str, stream: &str, ledger: &Ledger) {
     for message in messages(nats, stream).await {
         let id = message

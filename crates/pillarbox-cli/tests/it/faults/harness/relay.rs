@@ -1,16 +1,16 @@
-//! One relay: a child process, its log, and the signals it gets.
+//! One relay: a child process, its log and its signals.
 
-use std::{fs::File, io::Write, path::PathBuf, process::ExitStatus, time::Duration};
+use std::{fs::File, io::Write, path::PathBuf, process::ExitStatus};
 
-use pillarbox_testkit::servers;
+use pillarbox_testkit::{servers, wait};
 use tokio::{
     process::{Child, Command},
-    time::{Instant, timeout},
+    time::timeout,
 };
 
 use super::PATIENCE;
 
-/// Killed when dropped; then, if the test is failing, its log is shown.
+/// Dropping it kills the process. If the test is failing, it also prints the log.
 pub(in super::super) struct Relay {
     name: String,
     child: Child,
@@ -32,15 +32,17 @@ impl Relay {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the log holds this.
+    /// Waits until the log contains this text.
     pub(in super::super) async fn says(&mut self, words: &str) {
         self.says_times(words, 1).await;
     }
 
-    /// Waits until the log holds this so many times.
+    /// Waits until the log contains this text so many times.
     pub(in super::super) async fn says_times(&mut self, words: &str, times: usize) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.log().matches(words).count() < times {
+        wait::until_ok(async || {
+            if self.log().matches(words).count() >= times {
+                return Ok(());
+            }
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!(
                     "relay {} ended ({status}) without saying `{words}`: {}",
@@ -48,13 +50,9 @@ impl Relay {
                     self.log()
                 );
             }
-            assert!(
-                Instant::now() < deadline,
-                "relay {} never said `{words}`",
-                self.name
-            );
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            Err(format!("relay {} never said `{words}`", self.name))
+        })
+        .await;
     }
 
     /// `kill -9`.
@@ -63,7 +61,7 @@ impl Relay {
         self.ended().await;
     }
 
-    /// SIGTERM: it must finish and exit 0.
+    /// Sends SIGTERM. The relay must finish and exit with 0.
     pub(in super::super) async fn stop(mut self) {
         self.signal("TERM").await;
         let status = self.ended().await;
@@ -75,11 +73,11 @@ impl Relay {
         );
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(in super::super) async fn ended(&mut self) -> ExitStatus {
         let status = timeout(PATIENCE, self.child.wait())
             .await
-            .unwrap_or_else(|_| panic!("relay {} does not end", self.name))
+            .unwrap_or_else(|_| panic!("relay {} did not end", self.name))
             .unwrap();
         let log = self.log();
         assert!(!log.contains("panicked"), "relay {}: {log}", self.name);
@@ -91,7 +89,7 @@ impl Relay {
         status
     }
 
-    /// Resident memory in bytes: now, and at most so far.
+    /// Resident memory in bytes: the current value and the highest so far.
     pub(in super::super) fn memory(&self) -> (u64, u64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
         let of = |name: &str| {

@@ -1,8 +1,8 @@
-//! Deaths that hold back their keys.
+//! Dead events that hold their keys.
 
 use super::*;
 
-/// A death on a route that blocks.
+/// A dead event on a route that blocks.
 fn dead() -> Resolution {
     Resolution::Dead {
         reason: DeadReason::PermanentFailure,
@@ -30,14 +30,14 @@ fn a_death_that_blocks_holds_its_followers() {
     assert_eq!(
         settlement.dead[0].key.as_deref(),
         Some("a"),
-        "the store is told its key"
+        "the settlement contains its key"
     );
     assert_eq!(settlement.dead[0].after, AfterDeath::Block);
     let held: Vec<Seq> = settlement.held.iter().map(|held| held.seq).collect();
     assert_eq!(held, [2, 3]);
 }
 
-/// A delayed event's delivery tells that its key is free, and is older news.
+/// The settlement of a delayed event says that the key is free, but it was taken before the death.
 #[test]
 fn a_key_told_free_stays_blocked_by_a_death_that_is_not_written_yet() {
     let mut window = window(false);

@@ -1,8 +1,8 @@
-//! Events that can't be judged yet.
+//! Events that can't be checked yet.
 
 use super::*;
 
-/// An event of discovery that can't be judged yet.
+/// An event of discovery that can't be checked yet.
 fn wait(window: &mut Window, seq: Seq, key: &str, page: Option<u64>) {
     let entry = Entry::new(stored(seq, key), to(0), page);
     window.admit_waiting(entry, false, failure("away"), Duration::from_secs(1));
@@ -30,13 +30,13 @@ fn what_cannot_be_judged_yet_waits_uncharged_and_holds_only_its_key() {
         [3]
     );
     window.settled(&settling, &[]);
-    // The store brings it again, with those behind it, until it is settled.
+    // The store returns it, with the events behind it, until it is settled.
     wait(&mut window, 1, "a", None);
     wait(&mut window, 1, "a", None);
     let again = window.take_settling().unwrap();
     assert_eq!(again.settlement.failed.len(), 1);
     window.settled(&again, &[]);
-    assert_eq!(window.load().0, 2, "b's two are left");
+    assert_eq!(window.load().0, 2, "the two of b are left");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_key_that_comes_free_does_not_let_out_what_could_not_be_judged() {
     wait(&mut window, 2, "a", Some(page));
     window.admit(Entry::new(stored(3, "a"), to(0), Some(page)));
     window.settled(&on_its_way, &[(lane_of("a"), "a".into())]);
-    assert!(!window.has_ready(0), "2 was not judged, and 3 comes after it");
+    assert!(!window.has_ready(0), "2 was not checked, and 3 comes after it");
     let settling = window.take_settling().unwrap();
     assert_eq!(settling.settlement.failed[0].parked.seq, 2);
     assert_eq!(settling.settlement.held[0].seq, 3);

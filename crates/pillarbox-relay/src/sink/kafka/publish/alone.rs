@@ -1,4 +1,4 @@
-//! Events that may be refused: what a broker says of a request with several in it says nothing of each.
+//! Events that may be refused. A broker's refusal of a request with several events does not say which one is at fault.
 
 use std::collections::HashSet;
 
@@ -11,8 +11,8 @@ use super::{
 use crate::sink::{Outcome, SinkErrorKind};
 
 impl Batch<'_> {
-    /// Of those without an outcome: what may go with others, and what is as large as something its topic refused. What
-    /// follows one of those is held.
+    /// Splits the events without an outcome into those that may be sent with others, and those that are as large as an
+    /// event that their topic refused. Events behind one of the latter are not tried.
     pub(super) fn suspected(&mut self, seen: &Seen) -> (Vec<usize>, Vec<usize>) {
         let mut waiting = self.open();
         if !seen.is_careful() {
@@ -23,7 +23,7 @@ impl Batch<'_> {
         waiting.retain(|&index| {
             let key = self.key(index);
             if behind.contains(key) {
-                self.outcomes[index] = Some(Outcome::Held);
+                self.outcomes[index] = Some(Outcome::NotTried);
                 return false;
             }
             let limit = seen.careful_from(self.topic(index));
@@ -37,14 +37,15 @@ impl Batch<'_> {
         (waiting, suspects)
     }
 
-    /// Tries each by itself, so that a refusal is its own. Whether all arrived: then it was the request that was too large.
+    /// Tries each event alone, so that a refusal is about that event. Returns whether all arrived; then the request was
+    /// too large.
     pub(super) async fn alone(&mut self, sink: &KafkaSink, suspects: Vec<usize>) -> bool {
         let mut all_arrived = true;
-        // It takes a moment to start: meanwhile is better than afterwards.
+        // A producer needs some time to start, so start the next one now.
         let _successor = sink.producer();
         for index in suspects {
-            if self.held_back(index) || Instant::now() >= self.deadline {
-                self.outcomes[index] = Some(Outcome::Held);
+            if self.follows_failed(index) || Instant::now() >= self.deadline {
+                self.outcomes[index] = Some(Outcome::NotTried);
                 all_arrived = false;
                 continue;
             }
@@ -72,7 +73,7 @@ impl Batch<'_> {
     }
 
     /// Whether an earlier event of its key did not arrive.
-    pub(in super::super) fn held_back(&self, index: usize) -> bool {
+    pub(in super::super) fn follows_failed(&self, index: usize) -> bool {
         let key = self.key(index);
         (0..index).any(|earlier| {
             self.key(earlier) == key && self.outcomes[earlier].as_ref() != Some(&Outcome::Delivered)

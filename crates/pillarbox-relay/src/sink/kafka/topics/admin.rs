@@ -1,4 +1,4 @@
-//! Asking and changing one topic.
+//! Requests about one topic, and changes of it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::sink::{SinkError, SinkErrorKind, TopicSpec};
 
-/// The client for what changes a cluster.
+/// The client for changes of the cluster.
 pub(super) struct Admin {
     client: Option<AdminClient<DefaultClientContext>>,
     options: AdminOptions,
@@ -32,7 +32,7 @@ pub(super) struct Admin {
 impl Admin {
     pub(super) fn open(sink: &KafkaSink, timeout: Duration) -> Result<Self, SinkError> {
         let client = AdminClient::from_config(&connection(&sink.address, timeout))
-            .map_err(|error| misconfigured(format!("the Kafka client can't be made: {}", plain(&error))))?;
+            .map_err(|error| misconfigured(format!("can't create the Kafka client: {}", plain(&error))))?;
         let options = AdminOptions::new()
             .request_timeout(Some(timeout))
             .operation_timeout(Some(timeout));
@@ -73,7 +73,7 @@ impl Admin {
         }
         let answers = self.client().create_topics(&[topic], &self.options).await;
         match one(answers, "making", &spec.name)? {
-            // Somebody else was quicker.
+            // Somebody else has created it.
             Ok(_) | Err((_, Code::TopicAlreadyExists)) => Ok(()),
             Err((_, code)) => Err(failed("making", &spec.name, code)),
         }
@@ -95,7 +95,8 @@ impl Admin {
         if !spec.settings.iter().any(differs) {
             return Ok(());
         }
-        // What is not named here goes back to its default, so what somebody else set is named as well.
+        // Settings that are not named here go back to their defaults, so those that somebody else set are named as
+        // well.
         let mut all: BTreeMap<&str, &str> = BTreeMap::new();
         all.extend(
             found
@@ -118,13 +119,13 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        // It waits for its thread.
+        // Dropping the client waits for its thread.
         let client = self.client.take();
         spawn_blocking(move || drop(client));
     }
 }
 
-/// The one answer to a question about one topic.
+/// The one answer to a request about one topic.
 fn one<T>(answers: Result<Vec<T>, KafkaError>, what: &str, topic: &str) -> Result<T, SinkError> {
     let answers = answers.map_err(|error| match error {
         KafkaError::AdminOp(code) => failed(what, topic, code),
@@ -136,7 +137,7 @@ fn one<T>(answers: Result<Vec<T>, KafkaError>, what: &str, topic: &str) -> Resul
     answers.into_iter().next().ok_or_else(|| {
         SinkError::new(
             SinkErrorKind::Unavailable,
-            format!("{what} of topic {topic}: Kafka gave no answer"),
+            format!("{what} of topic {topic}: Kafka did not answer"),
         )
     })
 }
@@ -156,7 +157,7 @@ fn failed(what: &str, topic: &str, code: Code) -> SinkError {
             ". The user needs DescribeConfigs on the topic to compare its settings; Create, Alter and AlterConfigs to make and \
              change it"
         }
-        Code::InvalidReplicationFactor => ". Are there so many brokers?",
+        Code::InvalidReplicationFactor => ". Are there enough brokers?",
         Code::InvalidConfig => ". Check the names and values under `settings`",
         _ => "",
     };

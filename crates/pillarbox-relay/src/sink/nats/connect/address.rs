@@ -1,5 +1,5 @@
-//! An address: servers, and how to show ourselves to them. The secrets leave the servers' addresses here, because the
-//! client writes those into its own log lines.
+//! An address: servers and credentials. The secrets are removed from the servers' addresses here, because the client
+//! writes the addresses into its log.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::{
 
 pub(in super::super) struct Address {
     pub(in super::super) servers: Vec<ServerAddr>,
-    /// As it may be shown.
+    /// Without secrets.
     pub(in super::super) shown: String,
     login: Login,
     ca: Option<PathBuf>,
@@ -29,7 +29,7 @@ enum Login {
         name: String,
         password: String,
     },
-    /// The text of a creds file.
+    /// The content of a creds file.
     Credentials(String),
 }
 
@@ -48,7 +48,7 @@ impl Address {
         }
         if address.servers.is_empty() {
             return Err(misconfigured(
-                "the address of NATS names no server. Write nats://host:port",
+                "the address of NATS contains no server. Write nats://host:port",
             ));
         }
         address.settings(query)?;
@@ -56,7 +56,7 @@ impl Address {
     }
 
     fn add(&mut self, server: &str) -> Result<(), SinkError> {
-        // The text itself stays out of the message: it may hold a password.
+        // Do not show the text: it may contain a password.
         let bad = || misconfigured("the address of NATS can't be read. Write nats://user:password@host:port");
         let mut url = Url::parse(server).map_err(|_| bad())?;
         if url.host_str().is_none_or(str::is_empty) {
@@ -83,16 +83,16 @@ impl Address {
     fn settings(&mut self, query: &str) -> Result<(), SinkError> {
         let (mut certificate, mut key) = (None, None);
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            // Not the value: it may be a password that somebody took for a setting.
+            // Do not show the value: it may be a password in the wrong place.
             if !["creds", "ca", "cert", "key"].contains(&name.as_ref()) {
                 return Err(misconfigured(format!(
-                    "`{name}` is no setting of a NATS address. There are creds, ca, cert and key"
+                    "`{name}` is not a setting of a NATS address. The settings are creds, ca, cert and key"
                 )));
             }
             let path = PathBuf::from(value.as_ref());
             if !path.is_file() {
                 return Err(misconfigured(format!(
-                    "{name}={value} in the address of NATS is no file"
+                    "{name}={value} in the address of NATS is not a file"
                 )));
             }
             match name.as_ref() {
@@ -110,7 +110,11 @@ impl Address {
         self.certificate = match (certificate, key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(misconfigured("in the address of NATS, cert and key go together")),
+            _ => {
+                return Err(misconfigured(
+                    "the address of NATS needs both cert and key, or neither",
+                ));
+            }
         };
         Ok(())
     }
@@ -137,7 +141,7 @@ impl Address {
     }
 }
 
-/// A name without a password is a token, as everywhere with NATS.
+/// A user without a password is a token, as everywhere in NATS.
 fn login(url: &Url) -> Login {
     let decoded = |text: &str| {
         let pairs = text.replace('+', "%2B");

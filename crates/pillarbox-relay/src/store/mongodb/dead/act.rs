@@ -1,5 +1,5 @@
-//! What people do about dead letters, each time in one transaction that keeps settlements of their lanes out: both change
-//! which event of a key goes first.
+//! Actions on dead letters. Each runs in one transaction that blocks settlements of their lanes: both change which
+//! event of a key is first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
     super::{
         connection::Connection,
         document,
-        error::Trouble,
+        error::TxError,
         field,
         keys::{self, Keys},
         transaction::{Tx, Work},
@@ -25,9 +25,9 @@ use crate::{
     store::StoreError,
 };
 
-/// Copies are written in pieces of about so much.
+/// Copies are written in chunks of about this size.
 const COPY_BYTES: usize = 8 * 1024 * 1024;
-/// What a copy has not, because it was never tried and is due at once.
+/// The fields that a copy does not have, because it was never tried and is due at once.
 const STATE: [&str; 11] = [
     "_id",
     "last_error",
@@ -49,7 +49,7 @@ pub(super) enum Act {
     Discard,
 }
 
-/// How many letters it was.
+/// Returns the number of letters.
 pub(super) async fn run(
     connection: &Connection,
     act: Act,
@@ -77,18 +77,18 @@ struct Action<'a> {
     actor: &'a Actor,
 }
 
-/// Some letters, and what belongs to them.
+/// The selected letters, and what belongs to them.
 struct Chosen {
     letters: Vec<Letter>,
     /// The server's time.
     now: DateTime,
-    /// Whose order changes.
+    /// The keys whose order changes.
     keys: Keys,
 }
 
 struct Letter {
     seq: Seq,
-    /// `None`: the event is gone.
+    /// `None`: the event no longer exists.
     lane: Option<Lane>,
     key: String,
 }
@@ -97,7 +97,7 @@ struct Letter {
 impl Work for Action<'_> {
     type Done = usize;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<usize, Trouble> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<usize, TxError> {
         let mut chosen = self.choose(tx).await?;
         match self.act {
             Act::Revive => self.revive(tx, &mut chosen).await?,
@@ -113,9 +113,9 @@ impl Work for Action<'_> {
 }
 
 impl Action<'_> {
-    /// The oldest open letters that match, with their lanes. The index `open` serves it in its order, the one on seq the
-    /// events.
-    async fn choose(&self, tx: &mut Tx<'_>) -> Result<Chosen, Trouble> {
+    /// The oldest open letters that match, with their lanes. The index `open` serves it in its order, the one on
+    /// seq the events.
+    async fn choose(&self, tx: &mut Tx<'_>) -> Result<Chosen, TxError> {
         let oldest = vec![
             doc! { "$match": open(self.filter) },
             doc! { "$sort": { "_id": 1 } },
@@ -150,9 +150,9 @@ impl Action<'_> {
         Ok(chosen)
     }
 
-    /// Dead events that are to be tried again, with no attempts counted: into the side table. Which of a key goes first is
-    /// settled after this. An event that is gone can't be sent.
-    async fn revive(&self, tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), Trouble> {
+    /// Puts dead events that are to be tried again into the side table, with no attempts counted. A later step
+    /// decides which event of a key is first. An event that no longer exists can't be sent.
+    async fn revive(&self, tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), TxError> {
         chosen.letters.retain(|letter| letter.lane.is_some());
         let dead = doc! { "seq": { "$in": chosen.seqs() }, "status": "dead" };
         let failed = doc! { "$set": { "status": "failed", "retry_count": 0 } };
@@ -192,9 +192,9 @@ impl Action<'_> {
         self.close(tx, chosen, "replayed", &BTreeMap::new()).await
     }
 
-    /// Copies of dead events with ids of their own, in the order of their seq. One that can't be read would only die
+    /// Copies dead events under new ids, in the order of their seq. A copy of an unreadable event would only die
     /// again: its letter stays open.
-    async fn copy(&self, tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), Trouble> {
+    async fn copy(&self, tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), TxError> {
         let raw = tx.at.events.clone_with_type::<RawDocumentBuf>();
         let events = raw
             .find(doc! { "seq": { "$in": chosen.seqs() } })
@@ -220,14 +220,14 @@ impl Action<'_> {
         unblock(tx, chosen).await
     }
 
-    /// Nobody has to look at them any more; who did what, and why, is written down.
+    /// Closes the letters, and records the action, its actor and its reason.
     async fn close(
         &self,
         tx: &mut Tx<'_>,
         chosen: &Chosen,
         action: &str,
         new_ids: &BTreeMap<Seq, Uuid>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TxError> {
         if chosen.letters.is_empty() {
             return Ok(());
         }
@@ -264,8 +264,8 @@ impl Chosen {
     }
 }
 
-/// A settlement writes to the documents of its lanes as well, so of two at once one begins anew.
-async fn keep_settlements_out(tx: &mut Tx<'_>, keys: &Keys) -> Result<(), Trouble> {
+/// A settlement also writes to the documents of its lanes, so if both run at once, one of them starts again.
+async fn keep_settlements_out(tx: &mut Tx<'_>, keys: &Keys) -> Result<(), TxError> {
     let lanes: BTreeSet<i32> = keys.iter().map(|(lane, _)| i32::from(*lane)).collect();
     if lanes.is_empty() {
         return Ok(());
@@ -281,7 +281,7 @@ async fn keep_settlements_out(tx: &mut Tx<'_>, keys: &Keys) -> Result<(), Troubl
     Ok(())
 }
 
-async fn insert(tx: &mut Tx<'_>, copies: Vec<Document>) -> Result<(), Trouble> {
+async fn insert(tx: &mut Tx<'_>, copies: Vec<Document>) -> Result<(), TxError> {
     if !copies.is_empty() {
         tx.counted(1);
         tx.at.events.insert_many(copies).session(&mut tx.session).await?;
@@ -289,8 +289,8 @@ async fn insert(tx: &mut Tx<'_>, copies: Vec<Document>) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Keys that waited for these letters go on.
-async fn unblock(tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), Trouble> {
+/// Unblocks the keys that waited for these letters.
+async fn unblock(tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), TxError> {
     let blocked = doc! { "_id": { "$in": chosen.seqs() }, "state": "blocked" };
     let waiting = tx
         .find(&tx.at.parked, blocked.clone(), doc! { "lane": 1, "key": 1 })
@@ -302,7 +302,7 @@ async fn unblock(tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The same event as one that was never tried, with its seq and the copy's id. `None` when it can't be read.
+/// The same event as if never tried, with its seq and the copy's id. `None` if it can't be read.
 fn copied(event: &RawDocumentBuf, now: DateTime) -> Option<(Seq, Uuid, Document)> {
     let stored = document::event(event, within(&Limits::default())).ok()?;
     let mut copy = Document::try_from(event).ok()?;
@@ -311,7 +311,7 @@ fn copied(event: &RawDocumentBuf, now: DateTime) -> Option<(Seq, Uuid, Document)
     }
     let id = Uuid::now_v7();
     copy.insert("event_id", id.to_string());
-    // The server puts a tick of its clock in its place.
+    // The server replaces it by a tick of its clock.
     copy.insert(
         "seq",
         Timestamp {
@@ -323,7 +323,7 @@ fn copied(event: &RawDocumentBuf, now: DateTime) -> Option<(Seq, Uuid, Document)
     copy.insert("retry_count", 0);
     copy.insert("created_at", now);
     let mut headers = copy.get_document("headers").cloned().unwrap_or_default();
-    headers.insert("replay-of", stored.event.id.to_string());
+    headers.insert(pillarbox::wire::REPLAY_OF, stored.event.id.to_string());
     copy.insert("headers", headers);
     Some((stored.seq, id, copy))
 }

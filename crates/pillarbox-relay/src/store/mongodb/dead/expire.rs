@@ -1,4 +1,4 @@
-//! Letters that died long ago go.
+//! Deletes old letters.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use mongodb::bson::doc;
 use super::super::{
     connection::Connection,
     document,
-    error::Trouble,
+    error::TxError,
     field, milliseconds,
     transaction::{Tx, Work},
 };
@@ -25,8 +25,8 @@ pub(super) async fn expire(
     connection.transaction(&Expiry { age, limit }).await
 }
 
-/// Letters that died long ago, with what was done about them, except where a key waits for what becomes of one. The index
-/// on died_at serves it, as many letters at a time as may go.
+/// Deletes letters that died long ago, with their recoveries, except those that block their key. The index on
+/// died_at serves it, for as many letters at a time as may be deleted.
 struct Expiry {
     age: Duration,
     limit: usize,
@@ -36,7 +36,7 @@ struct Expiry {
 impl Work for Expiry {
     type Done = usize;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<usize, Trouble> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<usize, TxError> {
         let old = document::timestamps(self.old(tx).await?);
         if old.is_empty() {
             return Ok(0);
@@ -55,7 +55,7 @@ impl Work for Expiry {
 }
 
 impl Expiry {
-    async fn old(&self, tx: &mut Tx<'_>) -> Result<Vec<Seq>, Trouble> {
+    async fn old(&self, tx: &mut Tx<'_>) -> Result<Vec<Seq>, TxError> {
         let at = tx.at;
         let latest = doc! { "$subtract": ["$$NOW", milliseconds(self.age)] };
         let find = at

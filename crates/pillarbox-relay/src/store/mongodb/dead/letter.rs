@@ -1,4 +1,4 @@
-//! A dead letter as it is stored.
+//! A dead letter, as stored.
 
 use mongodb::bson::{Bson, Document, doc};
 use uuid::Uuid;
@@ -31,7 +31,7 @@ pub(super) fn letter(found: &Document) -> DeadLetter {
     }
 }
 
-/// The event's; where that is no UUID, one that holds the seq: people can still take hold of the letter.
+/// The event's id. If that is not a UUID, an id made from the seq, so that people can still select the letter.
 pub(in super::super) fn id(found: &Document) -> Uuid {
     let id = field::id(found, "event_id").filter(|id| !id.is_nil());
     id.unwrap_or(Uuid::from_u64_pair(0, field::seq(found, "_id").unsigned_abs()))

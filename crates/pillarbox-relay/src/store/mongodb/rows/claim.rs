@@ -1,4 +1,4 @@
-//! Finding events and locking them.
+//! Finds events and locks them.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::store::{Page, PageLimit, Reader, StoreError};
 
-/// Between two looks when nothing was found: twice as long each time, up to the longest.
+/// The pause after nothing was found: twice as long each time, up to the longest.
 const IDLE_MIN: Duration = Duration::from_millis(50);
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ impl Reader for RowsReader {
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
         let me = self.shared.name();
         if std::mem::take(&mut self.first) {
-            // What an earlier reader of this relay has left.
+            // Forget the events of an earlier reader of this relay.
             self.shared.claimed().clear();
             unlock(&self.connection, &me).await?;
         }
@@ -77,8 +77,8 @@ impl Reader for RowsReader {
 }
 
 impl RowsReader {
-    /// What may be claimed, the oldest first: pending, then due again, then left by others. The indexes on status and
-    /// `locked_until` find them.
+    /// Events that may be claimed, the oldest first: pending, then due again, then left by other relays. The
+    /// indexes on status and `locked_until` find them.
     async fn candidates(&self, count: usize) -> Result<Vec<Bson>, StoreError> {
         let at = self.connection.collections().await?;
         let mut ids = Vec::new();
@@ -152,7 +152,7 @@ fn pending() -> Document {
     doc! { "status": "pending", "$expr": due }
 }
 
-/// However often it was tried: what has no attempt left is dead, or is to be tried for ever.
+/// Whatever its number of attempts: an event without attempts left is dead, or is retried for ever.
 fn failed() -> Document {
     let due = doc! { "$lte": [{ "$ifNull": ["$retry_at", null] }, "$$NOW"] };
     doc! { "status": "failed", "$expr": due }

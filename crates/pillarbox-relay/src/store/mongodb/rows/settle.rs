@@ -1,4 +1,4 @@
-//! Writing down what became of claimed events.
+//! Records the results of claimed events.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::{
         batch::{Batch, count},
         connection::Connection,
         document::{timestamp, timestamps},
-        error::Trouble,
+        error::TxError,
         milliseconds,
         transaction::{Tx, Work},
     },
@@ -23,7 +23,7 @@ use crate::{
     store::{Settled, StoreError},
 };
 
-/// Every key is free afterwards: nothing waits for anything.
+/// Every key is free afterwards: no event waits for another.
 pub(super) async fn settle(connection: &Connection, settlement: &Settlement) -> Result<Settled, StoreError> {
     if settlement.is_empty() {
         return Ok(Settled { free: Vec::new() });
@@ -48,7 +48,7 @@ struct Settling<'a>(&'a Settlement);
 impl Work for Settling<'_> {
     type Done = ();
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), Trouble> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), TxError> {
         let settlement = self.0;
         let batch = Batch::read(tx, settlement).await?;
         let letters: Vec<Letter> = settlement
@@ -77,7 +77,7 @@ impl Work for Settling<'_> {
         let at = tx.at;
         tx.update_all(&at.events, updates).await?;
         batch.write_letters(tx, &letters).await?;
-        // A replayed letter's place in the side table, which nobody reads here.
+        // Removes a replayed letter's row in the side table, which is not read here.
         tx.counted(1);
         let left: Vec<_> = batch.parked.keys().map(|seq| timestamp(*seq)).collect();
         at.parked
@@ -88,7 +88,7 @@ impl Work for Settling<'_> {
     }
 }
 
-/// What is over stays as it is.
+/// Events whose result is final stay unchanged.
 fn open(seqs: impl IntoIterator<Item = Seq>) -> Document {
     doc! { "seq": { "$in": timestamps(seqs) }, "status": { "$nin": ["published", "dead"] } }
 }

@@ -41,7 +41,7 @@ impl Index {
             .build()
     }
 
-    /// As the shell takes its options.
+    /// The options for the shell.
     pub(super) fn options(&self) -> Document {
         let mut options = doc! { "name": self.name };
         if self.unique {
@@ -57,8 +57,8 @@ impl Index {
     }
 }
 
-/// The first five are those that services with this collection know; `pending` is discovery's: an event leaves it when it
-/// is settled, so what it costs does not depend on what was ever delivered.
+/// The first five are those that services with this collection know. `pending` is for discovery: an event leaves it
+/// when it is settled, so its cost does not depend on the number of events ever delivered.
 fn event_indexes() -> Vec<Index> {
     vec![
         Index::new("status_created_at", doc! { "status": 1, "created_at": 1 }),
@@ -74,7 +74,7 @@ fn event_indexes() -> Vec<Index> {
         versions(),
         Index {
             partial: Some(doc! { "status": "pending" }),
-            // With the status, which is always the same in it, a look need not read the event to know it.
+            // The status is always the same in it, but with it a query need not read the event.
             ..Index::new("pending", doc! { "seq": 1, "lane": 1, "status": 1 })
         },
         Index {
@@ -84,12 +84,12 @@ fn event_indexes() -> Vec<Index> {
     ]
 }
 
-/// What the check that versions increase looks them up by.
+/// For the check that versions increase.
 pub(in crate::store::mongodb) fn versions() -> Index {
     Index::new(VERSIONS_INDEX, doc! { "entity_id": 1, "entity_version": 1 })
 }
 
-/// Each version of an aggregate once.
+/// Allows each version of an aggregate only once.
 pub(in crate::store::mongodb) fn unique_versions() -> Index {
     Index {
         unique: true,
@@ -117,8 +117,8 @@ fn parked_indexes() -> Vec<Index> {
 fn dead_indexes() -> Vec<Index> {
     vec![
         Index::new("event_id", doc! { "event_id": 1 }),
-        // Counting what is open by its cause reads nothing but this. (A partial index on open ones would not do: without
-        // the state among its keys, each letter is read to look at it.)
+        // This index alone serves the count of open letters by cause. (A partial index on open letters would not:
+        // without the state among its keys, each letter is read to check it.)
         Index::new(
             "open",
             doc! { "state": 1, "_id": 1, "fingerprint": 1, "died_at": 1 },
@@ -128,19 +128,19 @@ fn dead_indexes() -> Vec<Index> {
     ]
 }
 
-/// Beside the one on `_id`, which every collection has.
+/// Without the one on `_id`, which every collection has.
 pub(super) fn indexes(collection: &str) -> Vec<Index> {
     match collection {
         "events" => event_indexes(),
         "parked" => parked_indexes(),
         "dead" => dead_indexes(),
         "recoveries" => vec![Index::new("seq", doc! { "seq": 1 })],
-        "notice_sends" => vec![Index::new("channel_due", doc! { "_id.channel": 1, "due_at": 1 })],
+        "records" => vec![Index::new("space_due", doc! { "_id.space": 1, "due_at": 1 })],
         _ => Vec::new(),
     }
 }
 
-/// What an earlier version made and nothing uses any more.
+/// Indexes of an earlier version that are no longer used.
 pub(super) fn retired(collection: &str) -> &'static [&'static str] {
     match collection {
         "parked" => &["due"],

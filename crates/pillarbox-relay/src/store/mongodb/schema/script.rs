@@ -1,19 +1,19 @@
-//! The same as a script, for those who run their migrations themselves.
+//! The migration as a script, for users who run their own migrations.
 
 use std::fmt::Write;
 
 use pillarbox::table::Tables;
 
 use super::{
-    super::connection::names,
+    super::connection::{RETIRED, names},
     index::{Index, indexes, retired},
     validator,
 };
 
-/// A script for mongosh that makes the same, in the database it is connected to unless the tables name another.
+/// A script for mongosh that does the same, in the database it is connected to unless the tables name another.
 pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
     let mut script = String::from(
-        "// The outbox, version 5. Run it with mongosh on the primary; running it again changes nothing.\n",
+        "// The outbox, version 6. Run it with mongosh on the primary; running it again changes nothing.\n",
     );
     for (name, collection) in names(tables) {
         let (database, _) = place(&collection);
@@ -47,8 +47,14 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
                 "for (let n = 0; n < 256; n++) {collection}.updateOne({update});"
             );
         }
+        if name == "records" {
+            for suffix in RETIRED {
+                let (_, retired) = place(&tables.name_beside(suffix));
+                let _ = writeln!(script, "{retired}.drop();");
+            }
+        }
         if name == "meta" {
-            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(5) } }, { upsert: true }";
+            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(6) } }, { upsert: true }";
             let _ = writeln!(script, "{collection}.updateOne({update});");
         }
     }

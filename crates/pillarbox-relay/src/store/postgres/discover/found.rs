@@ -1,4 +1,4 @@
-//! From a statement's rows to a page.
+//! Turns the rows of a statement into a page.
 
 use pillarbox::Limits;
 use sqlx::{Row, postgres::PgRow};
@@ -12,7 +12,7 @@ use crate::{
 /// Where the columns of the event begin in the statements' rows.
 const EVENT_COLUMNS: usize = 5;
 
-/// What a statement found.
+/// The result of a statement.
 pub(super) struct Found {
     pub(super) snapshot: Option<Snapshot>,
     pub(super) page: Page,
@@ -21,14 +21,14 @@ pub(super) struct Found {
     pub(super) last_seq: Option<Seq>,
     pub(super) total: usize,
     pub(super) truncated: bool,
-    /// The page ends before an event that is larger than a small one.
+    /// The page ends before an event that is too large for the statement of small events.
     pub(super) cut: bool,
-    /// The lowest event at or below its lane's low mark, or where everything was decided.
+    /// The lowest event that is at or below its lane's low mark, or below a decided seq.
     pub(super) lowest: Option<Seq>,
 }
 
 impl SnapshotReader {
-    /// What the rows hold. With `small`, an event that is larger came without its parts.
+    /// Reads the rows. With `small`, a larger event has only its size.
     pub(super) fn found(
         &mut self,
         rows: Vec<PgRow>,
@@ -83,7 +83,7 @@ impl SnapshotReader {
                 self.decided,
             );
         }
-        // The statements return them so; SQL does not promise it.
+        // The statements return them in this order, but SQL does not guarantee it.
         if !found.page.events.is_sorted_by_key(|event| event.seq) {
             found.page.events.sort_by_key(|event| event.seq);
         }
@@ -118,7 +118,7 @@ impl Found {
         if seq <= low_mark.max(decided) {
             self.lowest = Some(self.lowest.map_or(seq, |lowest| lowest.min(seq)));
         }
-        // Pages begin at the lowest mark; each lane has its own.
+        // A page starts at the lowest low mark; each lane has its own.
         if seq <= low_mark {
             return;
         }

@@ -1,4 +1,4 @@
-//! Where the function stands, which table it finds, and who may call it.
+//! Where the function is created, which table it finds, and who may call it.
 
 use pillarbox::table::Tables;
 use pillarbox_relay::{
@@ -27,7 +27,7 @@ async fn each_outbox_of_a_database_has_a_function_of_its_own() {
         .await
         .unwrap();
     let names = ["outbox_events", "shop.outbox", "other", "a_b.c", "a.b_c"];
-    // At once, as services that are rolled out together do.
+    // All at once, as services that are deployed together do.
     let made = names.map(|name| {
         let mut options = DatabaseOptions::new(&url);
         options.tables = Tables::new(name, None).unwrap();
@@ -55,7 +55,7 @@ async fn each_outbox_of_a_database_has_a_function_of_its_own() {
     }
 }
 
-/// Two tenants, told apart by their search_path.
+/// Two tenants with different search paths.
 #[tokio::test]
 async fn the_callers_search_path_finds_the_table() {
     let Some(server) = servers::postgres().await else {
@@ -98,7 +98,7 @@ async fn the_callers_search_path_finds_the_table() {
     }
 }
 
-/// A place, and the pool of a role without any rights yet.
+/// A place, and a pool with a role that has no rights yet.
 async fn place_and_stranger() -> Option<(Place, PgPool)> {
     let place = place().await?;
     let name = format!("app_{}", Uuid::now_v7().simple());
@@ -131,7 +131,7 @@ async fn an_application_needs_the_rights_that_are_documented_and_no_more() {
     id(&stranger, call).await.unwrap();
 }
 
-/// An owner of nothing but his own schema, and the place of another.
+/// A role that owns only its own schema, and a place that belongs to another role.
 async fn place_and_tenant() -> Option<(Place, String, String)> {
     let (place, stranger) = place_and_stranger().await?;
     let name: String = sqlx::query_scalar("select current_user::text")
@@ -153,7 +153,7 @@ async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_fo
         return;
     };
     let store = PostgresStore::open(&DatabaseOptions::new(&url)).unwrap();
-    // The function is another's, who serves this outbox too.
+    // Another role owns the function, and the function also serves this outbox.
     place
         .run(&format!("grant create, usage on schema pillarbox to {name}"))
         .await;
@@ -162,7 +162,8 @@ async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_fo
     assert!(done.iter().any(|line| line.starts_with(left)), "{done:?}");
     assert_eq!(store.missing().await.unwrap(), [""; 0]);
     store.check().await.unwrap();
-    // The schema is another's; there is none. Each time nothing changes, and what to ask for is told again.
+    // First the schema belongs to another role, then there is none. Both times nothing changes, and the
+    // warning names the missing right again.
     let grant = format!("grant create, usage on schema pillarbox to {name}");
     let create = format!("create schema pillarbox authorization {name}");
     let without = "drop schema pillarbox cascade";
@@ -170,7 +171,7 @@ async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_fo
     for (before, advice) in [(&*foreign, grant), (without, create.clone())] {
         place.run(before).await;
         let done = store.migrate().await.unwrap();
-        assert_eq!(done, ["nothing to do: version 5 is there"]);
+        assert_eq!(done, ["nothing to do: version 6 is there"]);
         let missing = store.missing().await.unwrap();
         assert!(missing[0].contains(&advice), "{missing:?}");
     }

@@ -1,4 +1,4 @@
-//! The same judgement in SQL and in Rust.
+//! SQL and Rust decide the same about backpressure.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ async fn sql_judges_as_rust_does() {
                         max_delay: Duration::from_millis(max_delay as u64),
                     };
                     let mut expected = limit.judge("c", pending as u64, None, Some(drained));
-                    // Whole milliseconds, as SQL has them.
+                    // SQL has whole milliseconds.
                     expected.retry_after = Duration::from_millis(expected.retry_after.as_millis() as u64);
                     let found = Outbox::default().pressure(&mut tx, "any").await.unwrap().unwrap();
                     assert_eq!(found, expected);
@@ -110,8 +110,8 @@ async fn topics_belong_to_the_first_class_that_takes_them_in_sql_as_in_rust() {
     }
 }
 
-/// One event's statement and the function only ask whether a class may be at a limit. What they then do is what the whole
-/// question would have had them do.
+/// The statement for one event and the function only ask whether a class may be at a limit. The outcome must
+/// be the same as with the full question.
 #[tokio::test]
 async fn the_short_question_overlooks_nothing_that_the_long_one_finds() {
     let Some(place) = place().await else { return };
@@ -155,7 +155,7 @@ async fn the_short_question_overlooks_nothing_that_the_long_one_finds() {
     );
 }
 
-/// Classes by their expressions and whether they have these limits.
+/// Writes classes with these expressions. The flag says whether a class has the limits.
 async fn limit(
     tx: &mut Transaction<'_, Postgres>,
     classes: &[(&str, bool)],
@@ -183,7 +183,7 @@ async fn limit(
     }
 }
 
-/// Whether it was refused. Takes it back.
+/// Writes an event and rolls it back. Returns whether it was refused.
 async fn write(tx: &mut Transaction<'_, Postgres>, by_function: bool) -> bool {
     let mut attempt = tx.begin().await.unwrap();
     let refused = if by_function {

@@ -1,4 +1,4 @@
-//! Who may come in: TLS, client certificates, SASL, and topics that are not granted.
+//! Access to Kafka: TLS, client certificates, SASL, and topics without permission.
 
 use std::{fmt::Display, fs, path::Path};
 
@@ -19,7 +19,7 @@ use super::{
 const PLAIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required user_app=\"rich tig\";";
 const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
 
-/// A broker that asks for user and password, by each of the mechanisms.
+/// A broker that asks for user and password, with every SASL mechanism.
 fn with_users(protocol: &'static str) -> KafkaOptions {
     let scram = |mechanism: &str| {
         let user = format!("{mechanism}=[name=app,password=rich tig]");
@@ -36,7 +36,7 @@ fn with_users(protocol: &'static str) -> KafkaOptions {
     .set("listener.name.client.scram-sha-512.sasl.jaas.config", SCRAM)
 }
 
-/// With a certificate for `host`; its clients' are asked for as `auth` says.
+/// Adds a certificate for `host`. `auth` says whether clients need one too.
 fn with_tls(
     options: KafkaOptions,
     authority: &Authority,

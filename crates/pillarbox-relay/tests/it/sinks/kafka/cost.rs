@@ -1,5 +1,6 @@
-//! What an event costs in this process. Run by hand, and written into the comment of `sink/kafka/reports.rs`:
-//! `cargo test -p pillarbox-relay --release --test it sinks::kafka::cost -- --ignored --nocapture`.
+//! Measures the processor time of an event. It is run by hand:
+//! `cargo test -p pillarbox-relay --release --test it sinks::kafka::cost -- --ignored --nocapture`. The
+//! result is in a comment of `sink/kafka/reports.rs`.
 
 use std::{
     sync::Arc,
@@ -30,7 +31,7 @@ fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-#[allow(clippy::print_stdout, reason = "what is measured is told")]
+#[allow(clippy::print_stdout, reason = "the test prints its measurements")]
 fn tell(what: &str, began: (Instant, Duration)) {
     let (wall, used) = (began.0.elapsed(), cpu() - began.1);
     println!(
@@ -131,7 +132,7 @@ async fn what_an_event_costs() {
         let transactions = format!("{}?transactions=true", server.url());
         through_the_sink(&transactions, &events, "the sink, in transactions").await;
     }
-    // A single key: its batches go one after the other.
+    // With a single key, batches are sent one after the other.
     let sink = open(&server.url());
     let began = (Instant::now(), cpu());
     for batch in make(1).chunks(BATCH) {

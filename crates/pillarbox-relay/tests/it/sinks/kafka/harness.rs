@@ -1,4 +1,4 @@
-//! What the tests of the Kafka sink share: opening it, and a reader that is the client's own.
+//! Shared by the tests of the Kafka sink: opening it, and reading topics with the bare client.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -36,7 +36,7 @@ pub(super) fn open(url: &str) -> KafkaSink {
     KafkaSink::open(&options(url)).unwrap()
 }
 
-/// A topic of the test's own on a broker that others use as well.
+/// Creates a topic for one test on the shared broker.
 pub(super) async fn new_topic(server: &Kafka, partitions: i32) -> String {
     new_topic_with(server, partitions, &[]).await
 }
@@ -58,7 +58,7 @@ pub(super) fn failure(outcome: &Outcome) -> &SinkError {
     }
 }
 
-/// All that a topic has, partition by partition; only what is committed, if asked.
+/// Everything in a topic, partition by partition. With `committed`, only committed messages.
 pub(super) async fn read(bootstrap: &str, topic: &str, committed: bool) -> Vec<Arrived> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap);
@@ -108,9 +108,9 @@ fn read_all(consumer: &BaseConsumer, topic: &str) -> Vec<Arrived> {
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 ended.insert(partition);
             }
-            // The reader goes on: a broker may just have come back.
+            // Keep reading after an error: the broker may have just restarted.
             Some(Err(_)) => {}
-            None => panic!("the end of {topic} does not come"),
+            None => panic!("the reader ended before the end of {topic}"),
         }
     }
     by_partition.into_values().flatten().collect()
@@ -141,7 +141,8 @@ fn arrived_of(message: &impl Message) -> Arrived {
     }
 }
 
-/// Each of `events` is there, and of each key the numbers in the payloads come in order, copies put aside.
+/// Checks that all `events` arrived, and that the numbers in the payloads rise within each key. Copies are
+/// ignored.
 pub(super) fn in_order(arrived: &[Arrived], events: usize) {
     let mut seen = HashSet::new();
     let mut last: HashMap<&str, i64> = HashMap::new();

@@ -1,7 +1,9 @@
-//! What brokers answer when a cluster is in trouble: librdkafka's own mock cluster says it on demand.
+//! How the sink handles the errors of a cluster in trouble. librdkafka's own mock cluster returns them on
+//! demand.
 //!
-//! It does not look at the sequence numbers by which a real broker refuses what is behind a lost request, so here each
-//! partition has one request in flight: the events of a batch linger until they are one.
+//! The mock cluster does not check sequence numbers. A real broker uses them to refuse requests that follow a
+//! lost one. So here each partition has only one request in flight: `linger` collects the events of a batch
+//! into one request.
 
 use std::{
     collections::HashMap,
@@ -12,7 +14,7 @@ use pillarbox_relay::{
     Sink,
     sink::{Outcome, Outgoing, SinkErrorKind, kafka::KafkaSink},
 };
-use pillarbox_testkit::contract::sink::event;
+use pillarbox_testkit::{contract::sink::event, wait};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rdkafka::{
     mocking::MockCluster,
@@ -35,7 +37,8 @@ fn sink_at(cluster: &MockCluster<'_, DefaultProducerContext>, settings: &str) ->
     open(&format!("kafka://{}?{settings}", cluster.bootstrap_servers()))
 }
 
-/// Events that wait, of each key in its order, as the engine has them: what did not arrive goes first the next time.
+/// Events that wait, in order per key, as in the engine. Events that did not arrive are sent first the next
+/// time.
 struct Waiting {
     events: Vec<Outgoing>,
     next: usize,
@@ -57,7 +60,7 @@ impl Waiting {
         self.next += events;
     }
 
-    /// Publishes what waits and keeps what did not arrive. Returns the failures.
+    /// Publishes the waiting events and keeps those that did not arrive. Returns the failures.
     async fn publish(&mut self, sink: &KafkaSink) -> Vec<SinkErrorKind> {
         let batch = std::mem::take(&mut self.events);
         let began = Instant::now();
@@ -73,14 +76,14 @@ impl Waiting {
             let key = outgoing.event.event.key().to_owned();
             match outcome {
                 Outcome::Delivered => assert!(!lost.contains_key(&key), "{key} has a gap"),
-                Outcome::Held => {
+                Outcome::NotTried => {
                     lost.insert(key, ());
                     self.events.push(outgoing);
                 }
                 Outcome::Failed(error) => {
                     assert!(
                         lost.insert(key, ()).is_none(),
-                        "one failure for a key, the rest is held"
+                        "a key may have one failure; its later events are held"
                     );
                     failures.push(error.kind);
                     self.events.push(outgoing);
@@ -88,6 +91,18 @@ impl Waiting {
             }
         }
         failures
+    }
+
+    /// Publishes until no event waits.
+    async fn publish_all(&mut self, sink: &KafkaSink) {
+        wait::until_ok(async || {
+            self.publish(sink).await;
+            match self.events.len() {
+                0 => Ok(()),
+                left => Err(format!("{left} still wait")),
+            }
+        })
+        .await;
     }
 }
 
@@ -106,7 +121,7 @@ async fn leaders_that_change_under_way_cost_nothing() {
         assert_eq!(
             waiting.events.len(),
             0,
-            "the client finds the new leader by itself"
+            "the client must find the new leader by itself"
         );
     }
     in_order(
@@ -173,14 +188,14 @@ async fn what_was_given_up_is_not_sent_later() {
     let mut waiting = Waiting::new();
     waiting.add(30, 3);
     assert_eq!(waiting.publish(&sink).await, [SinkErrorKind::Timeout; 3]);
-    // The producer's own thread lets go of it, within a tenth of a second.
+    // The producer's own thread drops it within a tenth of a second.
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.clear_request_errors(Api::Produce);
     let other = [to(TOPIC, event("other", "1"))];
     assert_eq!(sink.publish(&other).await, [Outcome::Delivered]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let arrived = read(&cluster.bootstrap_servers(), TOPIC, false).await;
-    assert_eq!(arrived.len(), 1, "only what was sent after it");
+    assert_eq!(arrived.len(), 1, "only the event that was sent later may arrive");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,9 +211,7 @@ async fn a_queue_that_stays_full_is_told_in_time_and_keeps_the_order() {
     let failures = waiting.publish(&sink).await;
     assert!(!failures.is_empty() && failures.iter().all(|kind| *kind == SinkErrorKind::Timeout));
     cluster.clear_request_errors(Api::Produce);
-    while !waiting.events.is_empty() {
-        waiting.publish(&sink).await;
-    }
+    waiting.publish_all(&sink).await;
     in_order(
         &read(&cluster.bootstrap_servers(), TOPIC, false).await,
         waiting.next,
@@ -219,9 +232,7 @@ async fn a_slow_broker_is_told_in_time_and_what_it_took_late_is_a_copy() {
     let failures = waiting.publish(&sink).await;
     assert_eq!(failures, [SinkErrorKind::Timeout; 3]);
     cluster.broker_round_trip_time(-1, Duration::ZERO).unwrap();
-    while !waiting.events.is_empty() {
-        waiting.publish(&sink).await;
-    }
+    waiting.publish_all(&sink).await;
     in_order(
         &read(&cluster.bootstrap_servers(), TOPIC, false).await,
         waiting.next,
@@ -260,12 +271,7 @@ async fn whatever_brokers_answer_the_order_holds() {
         waiting.publish(&sink).await;
     }
     cluster.clear_request_errors(Api::Produce);
-    let deadline = Instant::now() + TIMEOUT * 4;
-    while !waiting.events.is_empty() {
-        assert!(Instant::now() < deadline, "{} still wait", waiting.events.len());
-        waiting.publish(&sink).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    waiting.publish_all(&sink).await;
     in_order(
         &read(&cluster.bootstrap_servers(), TOPIC, false).await,
         waiting.next,
@@ -288,7 +294,7 @@ async fn a_topic_that_is_not_granted_fails_only_its_own_events() {
     assert!(error.message.contains("may not write to secret"), "{error}");
     assert_eq!(outcomes[1], Outcome::Delivered);
 
-    // One may look at a topic and yet not write to it.
+    // A user can have the right to describe a topic without the right to write to it.
     cluster.request_errors(
         Api::Produce,
         &[Answer::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED],
@@ -298,7 +304,7 @@ async fn a_topic_that_is_not_granted_fails_only_its_own_events() {
         .await;
     let error = failure(&outcomes[0]);
     assert_eq!((error.kind, error.in_doubt), (SinkErrorKind::NotGranted, false));
-    assert_eq!(outcomes[1], Outcome::Held);
+    assert_eq!(outcomes[1], Outcome::NotTried);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Topics of the configuration: compared, made and changed.
+//! Topics of the configuration: comparing, creating and changing them.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,9 @@ async fn topics_are_compared_then_made_then_changed() {
             "retention.ms: 1000000 there, 2000000 configured"
         ]
     );
-    sink.check().await.expect("differing settings are only told");
+    sink.check()
+        .await
+        .expect("differing settings are reported, but are no outage");
     sink.apply_streams().await.unwrap();
     assert_eq!(states(sink.check_streams().await.unwrap()), [Comparison::Same]);
 }
@@ -97,7 +99,7 @@ async fn applying_keeps_what_the_configuration_does_not_name_and_refuses_what_ka
     assert_eq!(
         states(sink.check_streams().await.unwrap())[0],
         Comparison::Missing,
-        "nothing is made when something can't be"
+        "nothing is created if one topic can't be created"
     );
     let sink = open(&server.url(), vec![spec(&new, 1, &[("no.such.setting", "1")])]);
     let error = sink.apply_streams().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Batches that are seen whole or not at all, by those who read committed.
+//! Transactions: consumers that read committed see a whole batch, or nothing of it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -66,13 +66,17 @@ async fn a_batch_with_a_refused_event_is_taken_back_and_goes_without_it() {
         "{error}"
     );
     for index in [0, 2, 3] {
-        assert_eq!(outcomes[index], Outcome::Held, "{index}");
+        assert_eq!(outcomes[index], Outcome::NotTried, "{index}");
     }
     assert_eq!(read(&server.bootstrap(), &other, true).await, []);
     let without: Vec<Outgoing> = [0, 2, 3].map(|index| batch[index].clone()).into();
     assert_eq!(sink.publish(&without).await, vec![Outcome::Delivered; 3]);
     let seen = read(&server.bootstrap(), &other, true).await;
-    assert_eq!(seen.len(), 2, "what was aborted is not seen, and nothing twice");
+    assert_eq!(
+        seen.len(),
+        2,
+        "the aborted batch must not be seen, and no event twice"
+    );
     assert_eq!(read(&server.bootstrap(), &topic, true).await.len(), 1);
 }
 
@@ -142,7 +146,7 @@ async fn a_caller_that_goes_away_leaves_no_open_transaction_behind_the_next() {
     );
     let gone = [to(&topic, event("a", "1"))];
     let left = tokio::time::timeout(Duration::from_millis(100), sink.publish(&gone)).await;
-    assert!(left.is_err(), "it was given up in the middle");
+    assert!(left.is_err(), "the batch ended before it was dropped");
     assert_eq!(
         sink.publish(&[to(&topic, event("a", "2"))]).await,
         [Outcome::Delivered]

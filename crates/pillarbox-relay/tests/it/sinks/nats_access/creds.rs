@@ -1,4 +1,4 @@
-//! A creds file: a user's JWT and the key that proves it.
+//! Creds files: a user's JWT and its key.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use super::{
     assert_refused_without, both,
 };
 
-/// What somebody signs about somebody.
+/// A JWT about `subject`, signed by `by`.
 fn jwt(by: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let said = format!(
@@ -34,7 +34,7 @@ fn jwt(by: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     format!("{said}.{signature}")
 }
 
-/// An operator with an account that has JetStream.
+/// An operator with one account that may use JetStream.
 struct Operator {
     configuration: String,
     account: KeyPair,
@@ -69,7 +69,7 @@ impl Operator {
         }
     }
 
-    /// The creds file of a new user, whose right to be here `signer` vouches for.
+    /// Writes the creds file of a new user whose JWT is signed by `signer`.
     fn creds(&self, folder: &tempfile::TempDir, name: &str, signer: &KeyPair) -> (PathBuf, String) {
         let user = KeyPair::new_user();
         let of_user = json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1 });

@@ -9,6 +9,7 @@ use pillarbox_relay::{
 use pillarbox_testkit::{
     contract::sink::{Arrived, event, outgoing},
     servers::{Nats, NatsOptions},
+    wait,
 };
 
 use super::{
@@ -16,7 +17,8 @@ use super::{
     address,
 };
 
-/// A server with an administrator and an `app` that has these rights; its stream S takes `contract.>`.
+/// Starts a server with an administrator and a user `app` with these rights. Its stream S accepts
+/// `contract.>`.
 async fn server(rights: &str) -> Option<Nats> {
     let server = Nats::start_with(NatsOptions::configured(users(rights))).await?;
     let admin = open(&address(&server, "admin:x"), vec![spec("S", "contract.>")]);
@@ -42,7 +44,7 @@ fn to(topic: &str, key: &str) -> Outgoing {
     outgoing(event(key, "1").topic(topic))
 }
 
-/// The rights that the documentation says a relay needs.
+/// The rights that the documentation lists for a relay.
 const DOCUMENTED: &str = r#"
     publish: ["contract.>", "$JS.API.STREAM.INFO.*"], subscribe: ["_INBOX.>"]"#;
 
@@ -77,7 +79,7 @@ async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_stil
         to("contract.secret.d", "d"),
         to("contract.secret.b", "e"),
     ];
-    // The second time it is known already, and told again all the same.
+    // The second time the sink already knows the refusal and must report it again.
     for _ in 0..2 {
         let began = Instant::now();
         let outcomes = sink.publish(&batch).await;
@@ -92,7 +94,7 @@ async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_stil
                 continue;
             }
             let error = failure(outcome);
-            // Not for good: a right can be granted while the event waits.
+            // It is not permanent: the right can be granted while the event waits.
             assert_eq!(
                 (error.kind, error.in_doubt),
                 (SinkErrorKind::NotGranted, false),
@@ -107,11 +109,11 @@ async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_stil
     assert_eq!(stored(&server).await.len(), 2);
 
     server.reconfigure(users("")).await;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while sink.publish(&batch).await != vec![Outcome::Delivered; batch.len()] {
-        assert!(Instant::now() < deadline, "granted, and still refused");
+    wait::until("the granted topic is accepted", async || {
         let _ = sink.check().await;
-    }
+        sink.publish(&batch).await == vec![Outcome::Delivered; batch.len()]
+    })
+    .await;
     assert_eq!(stored(&server).await.len(), batch.len());
 }
 
@@ -125,7 +127,7 @@ async fn a_user_that_can_hear_no_acknowledgement_is_told_so_at_once() {
     let sink = open(&url, vec![]);
     let checked = sink.check().await.unwrap_err();
     let known = sink.publish(&[to("contract.event", "a")]).await;
-    assert!(!failure(&known[0]).in_doubt, "it is not even sent");
+    assert!(!failure(&known[0]).in_doubt, "the event is not sent");
     assert_eq!(stored(&server).await.len(), 0);
     let unknown = open(&url, vec![]).publish(&[to("contract.event", "a")]).await;
     assert!(
@@ -145,7 +147,7 @@ async fn a_user_that_may_only_publish_is_told_what_the_streams_of_the_configurat
     };
     let url = address(&server, "app:x");
     let sink = open(&url, vec![]);
-    sink.check().await.expect("to publish it needs no more");
+    sink.check().await.expect("publishing needs no other right");
     assert_eq!(
         sink.publish(&[to("contract.event", "a")]).await,
         [Outcome::Delivered]

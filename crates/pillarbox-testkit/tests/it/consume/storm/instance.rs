@@ -1,4 +1,4 @@
-//! One consumer: a process that is killed, paused, stopped and started again.
+//! One consumer: a process that is killed, paused, stopped and restarted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::{process::Child, sync::Mutex};
 
 use crate::consume::killed::program;
 
-/// How long it may take to stop in order.
+/// How long a proper stop may take.
 const LEAVE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct Instance {
@@ -24,14 +24,14 @@ impl Instance {
         }
     }
 
-    /// It ends by itself when there is no database or no broker at its start.
+    /// Restarts it if it has ended: without a database or broker at its start, a consumer ends by itself.
     pub(super) fn revive(&mut self) {
         if self.child.try_wait().unwrap().is_some() {
             self.child = self.plan.start(program());
         }
     }
 
-    /// Tells it to stop in order. `false`: it has not ended in time.
+    /// Tells it to stop. `false`: it has not ended in time.
     pub(super) async fn leave(&mut self) -> bool {
         drop(self.child.stdin.take());
         tokio::time::timeout(LEAVE_MAX, self.child.wait()).await.is_ok()
@@ -45,7 +45,7 @@ impl Instance {
     }
 }
 
-/// Kills, pauses and stops one consumer again and again. It runs when the storm is over.
+/// Repeatedly kills, pauses and stops one consumer. It is running when the storm is over.
 pub(super) async fn come_and_go(instance: Arc<Mutex<Instance>>, mut source: Source) {
     while source.next(1_000..4_500).await {
         let mut instance = instance.lock().await;

@@ -1,4 +1,5 @@
-//! Publishes events as the relay does: in order per key, again until the broker acknowledges them, and some twice.
+//! Publishes events as the relay does: in order per key, repeated until the broker acknowledges them, and
+//! some twice.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use super::SUBJECT;
 use crate::consume::harness::{Published, headers};
 
 const KEYS: u32 = 48;
-/// One in so many is sent again, so that the broker does not know it for a copy: the inbox has to.
+/// One event in this many is sent again without the broker's id, so that only the inbox can find the copy.
 const COPIED: u32 = 20;
 
 pub(super) struct Publisher {
@@ -63,7 +64,7 @@ impl Publisher {
     }
 }
 
-/// Whether the broker has it.
+/// Returns whether the broker has the event.
 async fn publish(context: &jetstream::Context, event: &Published, with_id: bool) -> bool {
     let mut headers = headers(event);
     if with_id {

@@ -1,4 +1,4 @@
-//! Transactions to which the database preferred others.
+//! Transactions that the database aborted in favour of others.
 
 use super::*;
 

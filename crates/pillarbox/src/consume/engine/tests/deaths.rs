@@ -1,4 +1,4 @@
-//! Events that were at work when a process died.
+//! Events that were being handled when a process died.
 
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A broker in memory, and what is played on it.
+//! A broker in memory, and the helpers to drive it.
 
 mod database;
 
@@ -33,11 +33,11 @@ use crate::{
     inbox::Inbox,
 };
 
-/// What a handler is called with.
+/// The arguments of a handler's call.
 pub(super) struct Call {
     pub(super) position: u64,
     pub(super) attempt: u32,
-    /// How many calls there were before, of whatever event.
+    /// The number of earlier calls, for any event.
     pub(super) earlier: usize,
 }
 
@@ -51,7 +51,7 @@ where
     F: Fn(Call) -> R + Send + Sync + 'static,
     R: Future<Output = Result<(), HandlerError>> + Send,
 {
-    /// The effect first: what fails after it must leave nothing.
+    /// Writes the effect first: if the handler fails afterwards, no effect may remain.
     async fn handle(&self, _: &Received, context: &Context, tx: &mut Open) -> Result<(), HandlerError> {
         let earlier = self.calls.fetch_add(1, Ordering::SeqCst);
         tx.effects.push(format!("{}{}", context.key, context.position));
@@ -90,7 +90,7 @@ pub(super) struct Stage {
     notes: mpsc::UnboundedReceiver<Note>,
     acknowledged: Vec<u64>,
     closed: bool,
-    /// It is told of the end, and never answers.
+    /// The broker receives the close note and never answers.
     pub(super) broker_away: bool,
     unanswered: Option<oneshot::Sender<()>>,
     lag: watch::Receiver<Lag>,
@@ -107,7 +107,7 @@ impl Stage {
         Self::open_on(Memory::default(), change, script)
     }
 
-    /// Another consumer has died, and left these positions with how often they had begun.
+    /// Simulates that another consumer has died: these positions had begun so many times.
     pub(super) fn open_after_a_death<F, R>(
         begun: &[(u64, u32)],
         change: impl FnOnce(&mut Options),
@@ -185,7 +185,7 @@ impl Stage {
         waiting
     }
 
-    /// Waits until so many more were acknowledged.
+    /// Waits until so many more positions are acknowledged.
     pub(super) async fn done(&mut self, count: usize) {
         let wanted = self.acknowledged.len() + count;
         let waiting = async {
@@ -217,7 +217,7 @@ impl Stage {
         engine.await.unwrap().unwrap();
     }
 
-    /// The source ends by itself.
+    /// The source ends with an error.
     pub(super) async fn end(&mut self, error: ConsumeError) -> ConsumeError {
         self.incoming.send(Incoming::Ended(error)).unwrap();
         let engine = self.engine.take().unwrap();
@@ -246,7 +246,7 @@ impl Stage {
         self.memory.tables().processed.contains(&id(position))
     }
 
-    /// How often it has begun without ending.
+    /// How often the event has begun without ending.
     pub(super) fn begun(&self, position: u64) -> u32 {
         let tables = self.memory.tables();
         tables.begun.get(&id(position)).copied().unwrap_or_default()

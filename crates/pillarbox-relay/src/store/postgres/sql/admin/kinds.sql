@@ -1,9 +1,9 @@
--- The kinds of events among the latest, the most frequent first, each with its latest event. The primary key serves it, from
--- its end; locks nothing. Nothing of what settling changes is read, nor any payload but the examples.
+-- The kinds of the latest events, the most frequent first, each with its latest event. The primary key serves it,
+-- from its end; locks nothing. It reads no column that settling changes, and no payload except the examples.
 -- $1 events  $2 kinds  $3 payload_bytes_max
 with latest as materialized (
     select seq, left(event_type, 255) as event_type, schema_version, left(topic, 255) as topic, left(stream, 255) as stream,
-           -- A stranger may have written any time; the library's have an end.
+           -- Another program may have written any time; the library's times have a range.
            least(greatest(created_at, timestamptz '0001-01-01 00:00:00+00'), timestamptz '9999-01-01 00:00:00+00') as created_at
     from {events} order by seq desc limit $1
 ),

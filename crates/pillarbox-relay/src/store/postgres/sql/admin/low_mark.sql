@@ -1,2 +1,2 @@
--- The lowest low mark of all lanes; 0 where the low marks mean nothing any more. Reads 256 rows; locks nothing.
+-- The lowest low mark of all lanes; 0 if the low marks are invalid. Reads 256 rows; locks nothing.
 select {lowest_mark}

@@ -1,5 +1,5 @@
--- The latest events, whatever became of them. The primary key serves it, from its end. Locks nothing. A payload larger
--- than the limit is not loaded: such a row is left out.
+-- The latest events with their status. The primary key serves it, from its end. Locks nothing. A row whose payload
+-- is larger than the limit is skipped, and its payload is not loaded.
 -- $1 events  $2 payload_bytes_max
 select case when p.status = 'pending' and k.seq is not null then 'delayed' else p.status end,
        {columns $2}

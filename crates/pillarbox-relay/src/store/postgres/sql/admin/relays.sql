@@ -1,4 +1,4 @@
--- The relays that live, with their lanes. A few rows and 256. Locks nothing.
+-- The relays that are alive, with their lanes. Reads a few rows and 256; locks nothing.
 select r.id, r.name, (extract(epoch from clock_timestamp() - r.seen_at) * 1000000)::bigint,
        (select count(*) from {events_lanes} l join {events_leases} s on s.lane = l.lane
         where l.owner = r.id and s.lease_until > now()),

@@ -1,6 +1,6 @@
--- How the outbox stands. Pending events are counted from the lowest low mark on by the primary key, so it costs what is
--- unsettled (from the first on where the low marks mean nothing any more); the side table and the dead letters are small. Locks nothing. A time that is infinite has no age: something
--- else wrote it.
+-- The state of the outbox. The primary key serves the count of pending events, from the lowest low mark on, so the
+-- cost grows with the unsettled events. (If the low marks are invalid, it counts from the first event.) The side
+-- table and the dead letters are small. Locks nothing. An infinite time has no age: another program wrote it.
 with pending as (
     select count(*) as n, min(e.created_at) filter (where isfinite(e.created_at)) as oldest
     from {events} e

@@ -1,5 +1,5 @@
--- What discovery assumes, as it was written down and as it is: the outbox's version and cluster, the files that the low marks belong to,
--- the sequence, the encoding. Reads 256 rows and one of each catalogue; locks nothing.
+-- What discovery assumes, as recorded and as it is now: the outbox's version and cluster, the files that the low
+-- marks belong to, the sequence, the encoding. Reads 256 rows and one of each catalogue; locks nothing.
 select m.version,
        m.system_identifier <> c.system_identifier,
        m.events_file,

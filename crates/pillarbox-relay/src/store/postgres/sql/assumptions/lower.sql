@@ -1,6 +1,6 @@
--- An event turned up at or below the low mark: these lanes are read again from before it. Only where this reader's epochs still
--- hold: otherwise somebody else has done it. The lanes are free at once, as the one who asks gives them up. Primary keys serve it;
--- locks the lanes in their order.
+-- Lowers the low marks of these lanes to before an event that was found at or below one. Only if this reader's
+-- epochs still match: otherwise another relay has done it. The lanes are free at once, because the caller gives
+-- them up. Primary keys serve it; locks the lanes in their order.
 -- $1 lanes  $2 epochs  $3 the event's seq
 with mine as materialized (
     select l.lane

@@ -1,7 +1,8 @@
--- The low marks mean nothing any more: every relay starts over, from the first seq on. The epochs rise, so that nothing of the
--- time before is settled and no low mark of then is written. Who holds a lane stays, so that nobody else takes it before its
--- holder's lease is over. What the side table knows of events that are not there, or of new ones with the seq of an
--- old one, goes; these are pending, and are read again. Locks the lanes in their order.
+-- Sets the low marks to 0, because they are invalid: every relay starts over from the first seq. The epochs rise,
+-- so that nothing from before is settled and no old low mark is written. The owners of the lanes stay, so that no
+-- other relay takes a lane before its holder's lease ends. Rows of the side table whose event is gone, or whose seq
+-- now belongs to a new event, are deleted. Those new events are pending and are read again. Locks the lanes in
+-- their order.
 select lane from {events_lanes} order by lane for update;
 update {events_lanes} set epoch = epoch + 1;
 update {events_leases} set low_mark = 0, seen_xid = 0;

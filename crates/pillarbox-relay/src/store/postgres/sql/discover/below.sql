@@ -1,6 +1,6 @@
--- A pending event at or below its lane's low mark, of a transaction that was not read yet when the mark was written: there should
--- be none. The index on (txid, seq) serves it, so it steps over what was written since and reads none of that; the order keeps the
--- planner from walking the primary key instead. Locks nothing.
+-- A pending event at or below its lane's low mark, of a transaction that was not yet read when the mark was
+-- written. There should be none. The index on (txid, seq) serves it, so events written since are skipped without
+-- being read. The order keeps the planner from using the primary key instead. Locks nothing.
 -- $1 the low mark of every lane, in their order; -1 for one that is not read  $2 the highest of them
 select e.seq
 from {events} e

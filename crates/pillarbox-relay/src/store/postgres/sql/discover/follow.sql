@@ -1,6 +1,7 @@
--- What was committed since a snapshot: rows of transactions at or above its xmax ($1), and of those that were in progress
--- then ($2). In one statement, so the rows and the snapshot returned agree. The index on txid serves both parts, and each
--- stops at $5 rows: then nothing is returned but the fact, and the reader goes on by seq. Locks nothing.
+-- Events committed since a snapshot: rows of transactions at or above its xmax ($1), and of those that were in
+-- progress then ($2). One statement, so that the rows match the returned snapshot. The index on txid serves both
+-- parts, and each stops at $5 rows. If that limit is reached, only this fact is returned, and the reader continues
+-- by seq. Locks nothing.
 -- $1 xmax  $2 xids  $3 lane bits  $4 events  $5 scan_max  $6 payload_bytes_max  $7 bytes
 with seen as materialized (
     select pg_current_snapshot() as snapshot

@@ -1,6 +1,7 @@
--- The smallest seq among rows of transactions that were in progress at the last snapshot ($1) and are visible in a newer
--- one ($2); and a row of a later transaction ($4) at or below a seq that these should lie above ($5). The index on
--- (txid, seq) serves both; "+ 0", and the order, keep the planner from walking the primary key instead. Locks nothing.
+-- The smallest seq among rows of transactions that were in progress at the last snapshot ($1) and are visible in a
+-- newer one ($2). Also a row of a later transaction ($4) at or below a seq that it should be above ($5). The index
+-- on (txid, seq) serves both; "+ 0" and the order keep the planner from using the primary key instead. Locks
+-- nothing.
 select (select min(e.seq + 0)
         from {events} e
         where e.txid = any($1::text[]::xid8[])

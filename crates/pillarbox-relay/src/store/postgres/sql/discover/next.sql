@@ -1,3 +1,3 @@
--- The first seq behind this one, whatever became of its event. The primary key serves it; locks nothing.
+-- The first seq after this one, whatever the status of its event. The primary key serves it; locks nothing.
 -- $1 seq
 select min(e.seq) from {events} e where e.seq > $1

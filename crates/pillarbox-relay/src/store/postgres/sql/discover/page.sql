@@ -1,5 +1,5 @@
 -- A page of pending events by seq, all visible in one snapshot ($1, or this statement's own) and none in an earlier
--- one ($2). The primary key serves it: nothing else here can use an index. Locks nothing.
+-- one ($2). The primary key serves it: no other condition here can use an index. Locks nothing.
 -- $1 snapshot  $2 since, or null  $3 after seq  $4 lane bits  $5 events  $6 payload_bytes_max  $7 bytes  $8 up to seq
 with seen as materialized (
     select coalesce($1::text::pg_snapshot, pg_current_snapshot()) as snapshot,

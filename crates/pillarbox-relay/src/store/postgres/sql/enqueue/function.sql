@@ -1,9 +1,9 @@
--- Writes one event in the transaction it is called in, for applications in any language, and returns its id. Checks what
--- the library checks and says it in the same words, with the SQLSTATE PB400; where too much waits, PB429. The unique index
--- on id refuses the second of two, which writes nothing; locks only what it inserts, and with lock_key the key until the
--- transaction ends.
+-- Writes one event in the caller's transaction, for applications in any language, and returns its id. Checks what
+-- the library checks and raises the same texts, with the SQLSTATE PB400, or PB429 if too many events are pending.
+-- The unique index on id finds an event with the same id; then nothing is written. Locks only what it inserts, and
+-- with lock_key also the key until the transaction ends.
 --
--- The tables' names are looked up as the caller's search_path says, and with the caller's rights.
+-- The caller's search_path finds the tables, and the caller's rights apply.
 create or replace function {enqueue}(
     topic text, key text, event_type text, payload text,
     aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
@@ -15,7 +15,7 @@ create or replace function {enqueue}(
 ) returns uuid language plpgsql as $function$
 #variable_conflict use_variable
 declare
-    -- Version 7, whose beginning is the time: new entries of the index lie side by side.
+    -- Version 7, which starts with the time: new index entries are next to each other.
     new_id         constant uuid := coalesce(id, encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing
         substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1), 52, 1), 53, 1), 'hex')::uuid);
     usual          boolean;
@@ -23,11 +23,11 @@ declare
     refusal        text;
     partition_key  text;
 begin
-    -- Most events: nothing but names, which together are no longer than one may be, and a payload. Each expression has to
-    -- be set up again in each transaction, so they are few: one to check, one to write. Whatever is not surely right goes
-    -- the long way below, which has the words for what is wrong, and costs half as much again.
+    -- The fast path for most events: only names, which together are no longer than one name may be, and a payload.
+    -- Each expression must be set up again in each transaction, so there are only two: one to check, one to write.
+    -- Every other event takes the slow path below, which finds the error text and costs half as much again.
     begin
-        -- A subtransaction that writes nothing, and so costs no transaction id.
+        -- A subtransaction that writes nothing, so it uses no transaction id.
         usual := payload::json is not null
             and '' <> all (array[topic, key, event_type, coalesce(aggregate_type, topic), coalesce(aggregate_id, key)])
             and concat(topic, key, event_type, aggregate_type, aggregate_id) !~ '[\u0001-\u001f\u007f-\u009f]'
@@ -47,10 +47,10 @@ begin
                               partition_key, payload)
         select new_id, topic, event_type, schema_version, coalesce(aggregate_type, topic), coalesce(aggregate_id, key),
                aggregate_version, case when aggregate_id is not null then key end, payload
-        -- The first always holds, but a relay that sleeps is told.
+        -- The first condition is always true. It notifies a relay that sleeps.
         from {events_asleep} asleep
         where (asleep.last_value <= date_part('epoch', now()) or (pg_notify('{channel}', '') is null) is not null)
-          -- No class that would take it is at a limit. A sequence that can't be read is at the limit.
+          -- No class of this topic is at a limit. If the sequence can't be read, the limit counts as reached.
           and not exists (
             select
             from {events_pressure} p
@@ -87,15 +87,15 @@ begin
     end if;
     if refusal is not null then
         raise exception using errcode = 'PB400', message = refusal,
-            hint = 'Nothing was written. Roll back, or to a savepoint set before the call, and mend the event.';
+            hint = 'Nothing was written. Roll back, at least to a savepoint set before the call, and correct the event.';
     end if;
-    -- Waits where much waits, and raises PB429 where too much does. Before the lock, which must not be held that long.
-    -- Where nothing is limited there is no row, and nothing is asked.
+    -- Waits above the soft limit, and raises PB429 at the hard one. Before the lock, which must not be held that
+    -- long. Without limits the table is empty, and the function is not called.
     if exists (select from {events_pressure}) then
         perform {events_mind_pressure}(topic);
     end if;
     if lock_key then
-        -- In a statement before the insert: the event's place in the order is taken after the lock.
+        -- In a statement before the insert, so that the seq is taken after the lock.
         perform pg_advisory_xact_lock(hashtextextended('pillarbox key {events} ' || coalesce(partition_key, aggregate_id), 0));
     end if;
     insert into {events} (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
@@ -103,16 +103,16 @@ begin
                           max_delay_ms, backoff_multiplier)
     values (new_id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
             partition_key, payload, headers, project_id, user_id,
-            -- The library's times begin there, and an event that was due long ago is due.
+            -- The library's times start there. An event that was due long ago is due.
             case when available_at is not null then greatest(available_at, timestamptz '0001-01-01 00:00:00+00') end,
             max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier)
     on conflict on constraint {index_id} do nothing;
-    -- A relay that sleeps is told, once per transaction however often this runs.
+    -- Notifies a relay that sleeps, once per transaction however often this runs.
     perform pg_notify('{channel}', '') from {events_asleep} where last_value > extract(epoch from now());
     return new_id;
 end $function$;
 
--- The same for payloads that are json or jsonb already: what an untyped parameter holds is taken for text.
+-- The same for payloads that are json or jsonb. An untyped parameter counts as text.
 create or replace function {enqueue}(
     topic text, key text, event_type text, payload json,
     aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,

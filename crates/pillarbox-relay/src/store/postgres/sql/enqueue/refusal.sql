@@ -1,5 +1,5 @@
--- Why an event can't be written, in the words of the library's own check (crates/pillarbox/src/check.rs, which a property
--- test holds this against), or null. Reads no table and locks nothing.
+-- Why an event can't be written, in the same words as the library's check (crates/pillarbox/src/check.rs; a
+-- property test compares the two), or null. Reads no table and locks nothing.
 create or replace function {refusal}(
     topic text, event_type text, aggregate_type text, aggregate_id text, partition_key text, stream text, project_id text,
     user_id text, aggregate_version bigint, schema_version integer, available_at timestamptz, max_attempts integer,
@@ -22,7 +22,7 @@ declare
     number  bigint := 0;
     header  record;
 begin
-    -- One expression for the usual case; which name it is and why is looked for only when one is wrong.
+    -- One expression for the usual case. Only if a name is wrong, find out which one and why.
     if least(octet_length(coalesce(topic, '')), octet_length(coalesce(event_type, '')), octet_length(coalesce(aggregate_type, '')),
              octet_length(coalesce(aggregate_id, '')), octet_length(partition_key), octet_length(stream),
              octet_length(project_id), octet_length(user_id)) < 1
@@ -113,7 +113,7 @@ begin
         return 'the payload is not JSON: it is SQL''s null (JSON''s is written ''null'')';
     end if;
     begin
-        -- A subtransaction that writes nothing, and so costs no transaction id.
+        -- A subtransaction that writes nothing, so it uses no transaction id.
         perform payload::json;
     exception
         when statement_too_complex then
@@ -122,9 +122,9 @@ begin
             get stacked diagnostics found = pg_exception_detail;
             return 'the payload is not JSON: ' || coalesce(nullif(found, ''), sqlerrm);
     end;
-    -- Few payloads have as many brackets as would be too deep. In those, brackets within strings don't count: without what is
-    -- escaped, every second part between quotes is a string. What is left but for brackets goes, and then one level of
-    -- nesting after the other.
+    -- Few payloads have enough brackets to be too deep. In those, brackets within strings don't count: without
+    -- escaped characters, every second part between quotes is a string. Everything except brackets is removed, and
+    -- then one level of nesting after the other.
     if octet_length(payload) > 2 * depth_max
        and octet_length(payload) - octet_length(translate(payload, '[{', '')) > depth_max
     then

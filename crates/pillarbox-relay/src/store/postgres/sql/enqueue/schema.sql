@@ -1,5 +1,5 @@
--- The function for applications, in a schema of its own. A role that may not make it makes the tables without, and is told what to
--- ask for. Locks nothing that is in use.
+-- The function for applications, in its own schema. A role that may not create it creates only the tables, and is
+-- told what to ask for. Locks nothing that is in use.
 do $pillarbox$
 declare
     obstacle text := (
@@ -7,7 +7,7 @@ declare
     );
 begin
     if obstacle is not null then
-        raise warning 'the function pillarbox.enqueue was not made: %', obstacle;
+        raise warning 'the function pillarbox.enqueue was not created: %', obstacle;
         return;
     end if;
     if to_regnamespace('pillarbox') is null then

@@ -1,6 +1,7 @@
--- The relay lives, its lanes are renewed as far as they are still its own, and who else lives is counted. Primary keys
--- serve it. Locks the lanes in their order; whoever clears away dead relays never waits for one.
--- A low mark counts on the server it was found on only: one that crashed or was replaced since may have lost what it was found by.
+-- Records that the relay is alive, renews the lanes that it still holds, and counts the relays that are alive.
+-- Primary keys serve it. Locks the lanes in their order; deleting the rows of dead relays never waits for a lock. A
+-- low mark is written only on the server on which it was found: a server that crashed or was replaced since may have
+-- lost the transactions on which the mark is based.
 -- $1 relay  $2 name  $3 ttl in microseconds  $4 lanes  $5 epochs  $6 low marks  $7 xids read whole  $8 the server's start or null
 with me as (
     insert into {events_relays} (id, name, expires_at)

@@ -1,4 +1,4 @@
--- The relay is gone, and its lanes are free. 256 rows are looked at; locks the relay's.
+-- Removes the relay and frees its lanes. Reads 256 rows; locks those of the relay.
 -- $1 relay
 with mine as materialized (
     select l.lane from {events_lanes} l where l.owner = $1 order by l.lane for update

@@ -1,4 +1,4 @@
--- Lanes handed back, with how far they are settled. Primary keys serve it; locks the lanes in their order.
+-- Releases lanes and writes their low marks. Primary keys serve it; locks the lanes in their order.
 -- $1 relay  $2 lanes  $3 epochs  $4 low marks  $5 xids read whole  $6 the start of the server they were found on or null
 with mine as materialized (
     select l.lane, h.low_mark, h.seen_xid

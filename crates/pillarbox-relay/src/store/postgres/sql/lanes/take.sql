@@ -1,5 +1,5 @@
--- Lanes that nobody holds, or whose lease is over. 256 rows are looked at; those somebody else is just taking or renewing
--- are passed over. Locks what it takes.
+-- Takes lanes that no relay holds or whose lease has expired. Reads 256 rows and skips those that another relay is
+-- taking or renewing. Locks the lanes it takes.
 -- $1 relay  $2 count  $3 ttl in microseconds
 with vacant as materialized (
     select l.lane

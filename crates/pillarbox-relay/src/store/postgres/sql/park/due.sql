@@ -1,6 +1,7 @@
--- What of the side table may be tried now, behind a place: delayed events alone, and keys' heads with what is held behind
--- them. The index on (lane, due_at) finds the heads, the one on (lane, key, seq) their followers, the primary key the
--- events; it stops at $2 events. One more head and one more event tell whether there is more. Locks nothing.
+-- Events of the side table that may be tried now, after a place: delayed events alone, and the heads of keys with
+-- the events held behind them. The index on (lane, due_at) finds the heads, the one on (lane, key, seq) their
+-- followers, the primary key the events; it stops at $2 events. One more head and one more event show whether there
+-- is more. Locks nothing.
 -- $1 lanes  $2 events  $3 payload_bytes_max  $4 bytes  $5 and $6 the place: microseconds since 1970, seq
 with after as materialized (
     select timestamptz 'epoch' + $5::bigint * interval '1 microsecond' as due_at
@@ -19,7 +20,7 @@ heads as materialized (
 waiting as materialized (
     select m.seq, h.delayed, h.place, h.due_at, h.seq as head
     from heads h
-    -- Nothing goes out from behind a blocked event.
+    -- No event behind a blocked one is sent.
     left join lateral (
         select b.seq
         from {events_parked} b
@@ -36,14 +37,15 @@ waiting as materialized (
         order by p.seq
         limit $2 + 1
     ) m
-    -- In the order of the heads, as each of them is looked up by a nested loop. To sort here would read all chains first.
+    -- In the order of the heads, because a nested loop looks them up one by one. A sort here would read all chains
+    -- first.
     limit $2 + 1
 ),
 sized as (
     select e.*, w.delayed, w.n, w.place, w.due_at, w.head,
            {sizes}
     from (select *, row_number() over (order by place, seq) as n from waiting) w
-    -- A row whose event was deleted by hand is passed over, and so does not hide what is behind it.
+    -- A row whose event was deleted by hand is skipped, so it does not hide the events after it.
     left join {events} e on e.seq = w.seq
 ),
 page as (

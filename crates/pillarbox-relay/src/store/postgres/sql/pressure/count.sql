@@ -1,4 +1,5 @@
--- Pending events by topic, from the lowest low mark on by the primary key, and how far they were counted. Locks nothing.
+-- Pending events by topic, from the lowest low mark on, and how far they were counted. The primary key serves it;
+-- locks nothing.
 -- $1 how many at most
 with waiting as materialized (
     select e.seq, e.topic, e.created_at

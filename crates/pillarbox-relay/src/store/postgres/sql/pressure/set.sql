@@ -1,5 +1,5 @@
--- The classes of topics. What is as it was keeps its figures; what is new, or another, begins with what may wait at most. Reads
--- the sequence and 256 rows; locks the rows it changes.
+-- Writes the classes of topics. An unchanged class keeps its figures; a new or changed one starts with the upper
+-- bound of the pending events. Reads the sequence and 256 rows; locks the rows it changes.
 -- $1 places  $2 names  $3 regular expressions  $4 soft limits  $5 hard limits  $6 longest delays
 with wanted as (
     select * from unnest($1::smallint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])

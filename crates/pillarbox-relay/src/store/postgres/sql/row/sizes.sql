@@ -1,5 +1,6 @@
 octet_length(e.payload) as payload_bytes,
-           -- Of the value as it is stored; one that is compressed is unpacked here, unless that alone is too large.
+           -- The stored size. A compressed value is decompressed here, unless its compressed size is already too
+           -- large.
            case when pg_column_compression(e.headers) is null or pg_column_size(e.headers) > {headers_max}
                 then pg_column_size(e.headers)
                 else octet_length(e.headers::text) end as header_bytes,

@@ -1,7 +1,7 @@
--- Backpressure: a row for each class of topics, none where nothing is limited. The relay writes them, and those who enqueue
--- read them. Updates are HOT, and there is room for many on a page.
+-- Backpressure: a row for each class of topics; no rows if nothing is limited. The relay writes them, and producers
+-- read them. Updates are HOT, and a page has room for many.
 create table if not exists {events_pressure} (
-    -- Of the classes that a topic matches, the first counts.
+    -- A topic belongs to the first class that matches it.
     place         smallint primary key,
     class         text not null,
     -- A regular expression.
@@ -10,19 +10,20 @@ create table if not exists {events_pressure} (
     soft          bigint,
     hard          bigint,
     max_delay_ms  bigint not null,
-    -- How many waited when the sequence stood at at_seq, and since when the first of them did.
+    -- How many events were pending when the sequence was at at_seq, and the time of the oldest.
     pending       bigint not null default 0,
     at_seq        bigint not null default 0,
     oldest_at     timestamptz,
-    -- Events a second that went out, of all classes.
+    -- Delivered events for each second, of all classes.
     drained       double precision not null default 0,
     measured_at   timestamptz not null default '-infinity'
 ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50);
 
--- How the classes of these topics stand: the figures, and every seq taken since they were. So the estimate is never too low,
--- whoever wrote and whether or not a relay lives. The same as `Limit::judge` in Rust. A topic at a time, so that what it
--- takes is planned once in a session; pure SQL would become a part of the statement that asks, and make that one cost so
--- different with one topic and with many that it were planned each time: 1 to 2 ms.
+-- The state of the classes of these topics: the figures plus every seq taken since. So the estimate is never too
+-- low, whichever program wrote events and whether or not a relay is alive. The same as `Limit::judge` in Rust. It
+-- takes one topic at a time, so that the query is planned once in a session. A function in pure SQL would be
+-- inlined into the caller's statement. The cost for one topic and for many would then differ so much that the
+-- statement would be planned each time: 1 to 2 ms.
 create or replace function {events_pressure_of}(topics text[])
 returns table (class text, pending bigint, soft bigint, hard bigint, oldest_at timestamptz,
                delay_ms bigint, retry_after_ms bigint, refused boolean)
@@ -52,7 +53,7 @@ begin
 end
 $$;
 
--- How it stands for one topic, from any language: waits above the soft limit and raises PB429 from the hard one on.
+-- Applies the limits for one topic, for any language: waits above the soft limit and raises PB429 at the hard one.
 create or replace function {events_mind_pressure}(topic text) returns void
 language plpgsql
 as $$
@@ -66,12 +67,12 @@ begin
     if asked.refused then
         raise exception using
             errcode = 'PB429',
-            message = format('the outbox takes no more events of class %s: %s wait, %s may. Try again in %s s',
+            message = format('the outbox takes no more events of class %s: %s are pending, the limit is %s. Try again in %s s',
                              asked.class, asked.pending, asked.hard, round(asked.retry_after_ms / 1000.0, 1)),
             detail = json_build_object('class', asked.class, 'pending', asked.pending, 'hard', asked.hard,
                                        'oldest_ms', (extract(epoch from clock_timestamp() - asked.oldest_at) * 1000)::bigint,
                                        'retry_after_ms', asked.retry_after_ms)::text,
-            hint = 'roll back and try the whole transaction again after retry_after_ms';
+            hint = 'roll back and retry the whole transaction after retry_after_ms';
     end if;
     if asked.delay_ms > 0 then
         perform pg_sleep(asked.delay_ms / 1000.0);
@@ -79,7 +80,7 @@ begin
 end
 $$;
 
--- Whoever could write events before this table was can still.
+-- Roles that could write events before this table existed still can.
 do $$
 declare
     grantee text;

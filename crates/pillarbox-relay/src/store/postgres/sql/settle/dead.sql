@@ -1,5 +1,5 @@
--- Events that will never be delivered: dead in the main table, an open letter in the dead one with the latest failures,
--- gone from the side table. Primary keys find all three; locks the rows.
+-- Marks events as dead: in the main table, with an open letter that has the latest failures, and removed from the
+-- side table. Primary keys find all three; locks the rows.
 -- $1 seqs  $2 attempts  $3 reasons  $4 failures  $5 whether the last of them was a try  $6 fingerprints
 with gone as (
     delete from {events_parked} p
@@ -17,7 +17,7 @@ written as (
          d (seq, attempts, reason, failure, tried, fingerprint)
     where e.seq = d.seq
       and e.status in ('pending', 'failed', 'held', 'delayed')
-    -- As much as an event that can be read has.
+    -- Cut to the length that a readable event can have.
     returning e.seq, e.id, left(e.topic, 255) as topic, left(coalesce(e.partition_key, e.aggregate_id), 255) as key,
               left(e.event_type, 255) as event_type, d.attempts, d.reason, d.failure, d.tried, d.fingerprint
 ),
@@ -29,7 +29,7 @@ letters as (
                || case when w.tried then jsonb_build_array(w.failure || jsonb_build_object('at', now())) else '[]' end
     from written w
     left join gone g on g.seq = w.seq
-    -- A replayed event that died again; or one with the seq of an old event that is no more.
+    -- A replayed event that died again; or a new event with the seq of an old one that no longer exists.
     on conflict (seq) do update
     set state = 'open', id = excluded.id, topic = excluded.topic, key = excluded.key, event_type = excluded.event_type,
         reason = excluded.reason, error = excluded.error, attempts = excluded.attempts, sink = excluded.sink, relay = excluded.relay, fingerprint = excluded.fingerprint,

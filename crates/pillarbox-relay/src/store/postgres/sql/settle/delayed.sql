@@ -1,4 +1,4 @@
--- Events whose time has not come: into the side table, which says when. Primary keys find both; locks the rows.
+-- Puts events that are not due yet into the side table, with their time. Primary keys find both; locks the rows.
 -- $1 seqs  $2 lanes  $3 keys  $4 due, in microseconds since 1970
 with written as (
     update {events} e

@@ -1,5 +1,5 @@
--- Events that failed: into the side table, due after their delay, with the latest of their failures. Primary keys find
--- both; locks the rows.
+-- Puts failed events into the side table, due after their delay, with the latest of their failures. Primary keys
+-- find both; locks the rows.
 -- $1 seqs  $2 lanes  $3 keys  $4 attempts  $5 failures  $6 delays in microseconds
 with written as (
     update {events} e

@@ -1,5 +1,5 @@
--- The lanes that are still held, kept from changing hands until this transaction ends. The primary key serves it; locks
--- them for share, in the order of lanes as everybody does.
+-- The lanes that are still held. No relay can take them before this transaction ends. The primary key serves it;
+-- locks them for share, in the order of lanes, as all statements do.
 -- $1 lanes  $2 epochs
 select l.lane
 from {events_lanes} l

@@ -1,4 +1,5 @@
--- Events that wait behind a failing one of their key. Primary keys find both; locks the rows.
+-- Puts events that wait behind a failing one of their key into the side table. Primary keys find both; locks the
+-- rows.
 -- $1 seqs  $2 lanes  $3 keys
 with written as (
     update {events} e

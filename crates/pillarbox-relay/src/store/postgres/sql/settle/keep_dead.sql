@@ -1,5 +1,5 @@
--- Dead events whose keys wait for a person: into the side table, ahead of everything behind them. Primary keys find all
--- three; locks the rows.
+-- Puts dead events that block their keys into the side table, before all later events of the key. Primary keys find
+-- all three; locks the rows.
 -- $1 seqs
 insert into {events_parked} (seq, lane, key, state, due_at)
 select e.seq, e.lane, d.key, 'blocked', null

@@ -1,6 +1,7 @@
--- Keys whose events in the side table changed: the first failing or held one of each is due, at its own time if it has one
--- and now if not (never where it is blocked), and no other is; keys with none left are returned. The index on (lane, key, seq) finds the first, the
--- one on (lane, key) of due rows the others; locks the rows it changes.
+-- Updates keys whose events in the side table changed. The first failing or held event of each key becomes due: at
+-- its own time if it has one, else now (never if it is blocked). No other event of the key is due. Keys with none
+-- left are returned. The index on (lane, key, seq) finds the first, the one on (lane, key) of due rows the others;
+-- locks the rows it changes.
 -- $1 lanes  $2 keys, each pair once
 with heads as materialized (
     select k.lane, k.key, first.seq, first.due_at, first.state
@@ -19,7 +20,7 @@ woken as (
     from heads
     where p.seq = heads.seq and heads.due_at is null and heads.state <> 'blocked'
 ),
--- An event that committed late can come before one that failed already.
+-- An event that was committed late can come before one that has already failed.
 overtaken as (
     update {events_parked} p
     set due_at = null

@@ -1,8 +1,8 @@
--- Delivered events, straight from discovery. The primary key finds them; no index is written, as no indexed column
--- changes. Locks the rows. Nothing is written when an event's lane has changed hands: the second scan runs only when
--- some held lane's epoch has moved on, which is almost never. The lanes' primary key is read once from end to end: to look
--- each lane up took a quarter of a millisecond, a twentieth of a settlement of 500.
--- Which events is said in one of two ways: see settle.rs.
+-- Marks events that come straight from discovery as delivered. The primary key finds them; no index is written,
+-- because no indexed column changes. Locks the rows. Nothing is written if another relay has taken the lane of an
+-- event: the second scan runs only if the epoch of a held lane has changed, which is rare. The lanes' primary key
+-- is read once from end to end: looking up each lane took a quarter of a millisecond, a twentieth of a settlement
+-- of 500. The events are given in one of two ways: see settle.rs.
 -- $1 the epoch of every lane, in their order; -1 for one that is not held
 with moved as materialized (
     select l.lane

@@ -1,6 +1,6 @@
--- After deaths on topics whose newest event alone matters: of those that wait behind a dead one and have its topic, all but
--- the newest are dead too, with a letter that needs nobody. The index on (lane, key, seq) finds them, primary keys the
--- rest; locks the rows.
+-- After deaths on topics of which only the newest event matters: of the events that wait behind a dead one and have
+-- its topic, all except the newest are dead too, with a letter that is already discarded. The index on (lane, key,
+-- seq) finds them, primary keys the rest; locks the rows.
 -- $1 seqs of the dead  $2 error  $3 relay  $4 fingerprint
 with waiting as materialized (
     select w.seq, w.id, first_value(w.id) over newest_first as newest, row_number() over newest_first as n

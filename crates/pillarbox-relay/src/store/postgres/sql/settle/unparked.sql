@@ -1,4 +1,4 @@
--- Delivered events that leave the side table. Primary keys find both; locks the rows.
+-- Marks events of the side table as delivered and removes them from it. Primary keys find both; locks the rows.
 -- $1 seqs
 with written as (
     update {events} e

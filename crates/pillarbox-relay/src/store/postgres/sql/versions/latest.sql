@@ -1,5 +1,5 @@
--- The highest version of each aggregate that was let through. The index on the aggregates' versions serves it, from the
--- highest downwards: it steps over what is pending and what is dead. Locks nothing.
+-- The highest version of each aggregate that passed the check. The index on the aggregates' versions serves it,
+-- from the highest downwards: it skips pending and dead events. Locks nothing.
 -- $1 aggregate types  $2 aggregate ids, side by side
 select a.n, last.aggregate_version, last.seq
 from unnest($1::text[], $2::text[]) with ordinality a (aggregate_type, aggregate_id, n)

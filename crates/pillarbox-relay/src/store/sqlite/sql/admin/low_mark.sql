@@ -1,2 +1,2 @@
--- The lowest low mark of all lanes. Reads 256 rows; takes no lock that a writer minds.
+-- The lowest low mark of all lanes. Reads 256 rows; blocks no writer.
 select coalesce(min(low_mark), 0) from {events_lanes}

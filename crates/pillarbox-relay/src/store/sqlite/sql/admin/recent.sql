@@ -1,25 +1,15 @@
--- The latest events, whatever became of them. Walks the primary key from its end; takes no lock that a writer minds.
--- What is larger than the limit is not loaded: such a row is left out.
+-- The latest events with their status. The primary key serves it, from its end; blocks no writer. A row that is
+-- larger than the limit is skipped, and its payload is not loaded.
 with sized as materialized (
     select
-        seq, octet_length(payload) as bytes, octet_length(headers) as header_bytes,
-        octet_length(topic) + octet_length(event_type) + octet_length(aggregate_type) + octet_length(aggregate_id)
-            + coalesce(octet_length(stream), 0) + coalesce(octet_length(partition_key), 0)
-            + coalesce(octet_length(project_id), 0) + coalesce(octet_length(user_id), 0) as name_bytes
-    from {events}
-    order by seq desc
+        e.seq,
+        {sizes}
+    from {events} as e
+    order by e.seq desc
     limit ?1
 )
 select
-    e.seq, e.lane, e.id, iif(s.name_bytes <= {names_max} or octet_length(e.topic) <= {name_max}, e.topic, null), iif(s.name_bytes <= {names_max}, e.stream, null),
-    -- Where the texts are too large, their size.
-    iif(s.name_bytes <= {names_max}, e.event_type, s.name_bytes), e.schema_version, iif(s.name_bytes <= {names_max}, e.aggregate_type, null),
-    iif(s.name_bytes <= {names_max} or octet_length(e.aggregate_id) <= {name_max}, e.aggregate_id, null), e.aggregate_version,
-    iif(s.name_bytes <= {names_max} or octet_length(e.partition_key) <= {name_max}, e.partition_key, null),
-    iif(s.name_bytes <= {names_max}, e.project_id, null), iif(s.name_bytes <= {names_max}, e.user_id, null), e.created_at, e.available_at, e.attempts,
-    e.max_attempts, e.base_delay_ms, e.max_delay_ms, e.backoff_multiplier,
-    iif(s.header_bytes <= {headers_max}, e.headers, s.header_bytes),
-    iif(s.bytes <= ?2, e.payload, null), s.bytes, e.status
+    {columns ?2}, e.status
 from sized as s
 join {events} as e on e.seq = s.seq
 order by s.seq desc

@@ -1,10 +1,10 @@
--- How the outbox stands. Walks the primary key from the lowest low mark, then the side table and the index of open dead letters:
--- what is unsettled, never what was delivered long ago.
+-- The state of the outbox. The primary key serves it from the lowest low mark on, then the side table and the index
+-- of open dead letters: it reads unsettled events, never those that were delivered long ago.
 with pending as (
     select
-        count(*) filter (where coalesce(available_at, 0) <= ?1) as ready,
-        count(*) filter (where available_at > ?1) as later,
-        min(iif(coalesce(available_at, 0) <= ?1, created_at, null)) as oldest
+        count(*) filter (where coalesce(available_at, 0) <= {now}) as ready,
+        count(*) filter (where available_at > {now}) as later,
+        min(iif(coalesce(available_at, 0) <= {now}, created_at, null)) as oldest
     from {events}
     where seq > (select min(low_mark) from {events_lanes}) and status = 'pending'
 ),
@@ -20,6 +20,6 @@ parked as (
 select
     pending.ready, parked.failed, parked.held, pending.later + parked.later,
     (select count(*) from {dead} where state = 'open'),
-    (select count(*) from {events_lanes} where owner is not null and lease_until > ?1),
-    min(coalesce(pending.oldest, parked.oldest), coalesce(parked.oldest, pending.oldest))
+    {now_micros} - min(coalesce(pending.oldest, parked.oldest), coalesce(parked.oldest, pending.oldest)),
+    (select count(*) from {events_lanes} where owner is not null and lease_until > {now})
 from pending, parked

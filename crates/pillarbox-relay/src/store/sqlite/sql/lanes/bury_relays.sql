@@ -1,2 +1,2 @@
--- Relays not heard of for too long are gone. The table has a row for each relay: a scan.
+-- Deletes relays without a recent heartbeat. Scans a row for each relay.
 delete from {events_relays} where expires_at <= ?1

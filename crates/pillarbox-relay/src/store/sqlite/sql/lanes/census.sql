@@ -1,2 +1,2 @@
--- How many relays live, and how many of them come before this one. The table has a row for each relay: a scan.
+-- The number of relays that are alive, and how many of them come before this one. Scans a row for each relay.
 select count(*), count(*) filter (where id < ?1) from {events_relays}

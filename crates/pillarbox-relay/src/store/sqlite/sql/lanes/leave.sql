@@ -1,2 +1,2 @@
--- A relay is gone. Served by the relays' primary key.
+-- Removes a relay. The relays' primary key serves it.
 delete from {events_relays} where id = ?1

@@ -1,2 +1,2 @@
--- Frees everything a relay holds. 256 rows: a scan.
+-- Frees all lanes of a relay. Scans 256 rows.
 update {events_lanes} set owner = null, lease_until = 0 where owner = ?1

@@ -1,4 +1,4 @@
--- Hands lanes back with their low marks. Served by the lanes' primary key.
+-- Releases lanes and writes their low marks. The lanes' primary key serves it.
 update {events_lanes} as l
 set owner = null, lease_until = 0, low_mark = max(l.low_mark, held.value ->> 2)
 from json_each(?2) as held

@@ -1,4 +1,4 @@
--- Takes lanes that nobody holds. 256 rows: a scan. The write lock makes it one relay's turn.
+-- Takes lanes that no relay holds. Scans 256 rows. The write lock lets one relay at a time do so.
 update {events_lanes}
 set owner = ?1, epoch = epoch + 1, lease_until = ?3
 where lane in (

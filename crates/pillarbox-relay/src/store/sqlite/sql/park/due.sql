@@ -1,5 +1,5 @@
--- What of the side table may be tried now, behind the place (?6, ?7). Served by its index of due times, then by its index of
--- keys for those held behind; takes no lock that a writer minds. One more head tells whether there is more.
+-- Events of the side table that may be tried now, after the place (?6, ?7). Its index of due times serves it, then
+-- its index of keys for the events held behind them; blocks no writer. One more head shows whether there is more.
 with ready as materialized (
     select seq, lane, key, state = 'delayed' as delayed, due_at, row_number() over (order by due_at, seq) as place
     from (
@@ -17,7 +17,7 @@ member as materialized (
         select q.seq
         from {events_parked} as q
         where not r.delayed and q.lane = r.lane and q.key = r.key and q.state <> 'delayed' and q.seq >= r.seq
-            -- Nothing goes out from behind a blocked event.
+            -- No event behind a blocked one is sent.
             and q.seq < coalesce(
                 (
                     select min(b.seq)
@@ -27,7 +27,7 @@ member as materialized (
                 9223372036854775807
             )
         order by q.seq
-        -- Few keys: long chains. Many: a piece of each.
+        -- With few keys, long chains; with many keys, a part of each chain.
         limit max(8, ?3 / (select count(*) from ready))
     )
     union all
@@ -36,12 +36,9 @@ member as materialized (
 measured as (
     select
         m.place, m.due_at, m.head, m.seq, m.delayed,
-        octet_length(e.payload) as bytes, octet_length(e.headers) as header_bytes,
-        octet_length(e.topic) + octet_length(e.event_type) + octet_length(e.aggregate_type) + octet_length(e.aggregate_id)
-            + coalesce(octet_length(e.stream), 0) + coalesce(octet_length(e.partition_key), 0)
-            + coalesce(octet_length(e.project_id), 0) + coalesce(octet_length(e.user_id), 0) as name_bytes
+        {sizes}
     from member as m
-    -- A row whose event was deleted by hand is passed over, and so does not hide what is behind it.
+    -- A row whose event was deleted by hand is skipped, so it does not hide the events after it.
     left join {events} as e on e.seq = m.seq
 ),
 fetched as (
@@ -60,15 +57,7 @@ sized as (
     limit ?3
 )
 select
-    e.seq, e.lane, e.id, iif(s.name_bytes <= {names_max} or octet_length(e.topic) <= {name_max}, e.topic, null), iif(s.name_bytes <= {names_max}, e.stream, null),
-    -- Where the texts are too large, their size.
-    iif(s.name_bytes <= {names_max}, e.event_type, s.name_bytes), e.schema_version, iif(s.name_bytes <= {names_max}, e.aggregate_type, null),
-    iif(s.name_bytes <= {names_max} or octet_length(e.aggregate_id) <= {name_max}, e.aggregate_id, null), e.aggregate_version,
-    iif(s.name_bytes <= {names_max} or octet_length(e.partition_key) <= {name_max}, e.partition_key, null),
-    iif(s.name_bytes <= {names_max}, e.project_id, null), iif(s.name_bytes <= {names_max}, e.user_id, null), e.created_at, e.available_at, e.attempts,
-    e.max_attempts, e.base_delay_ms, e.max_delay_ms, e.backoff_multiplier,
-    iif(s.header_bytes <= {headers_max}, e.headers, s.header_bytes),
-    iif(s.bytes <= ?5, e.payload, null), s.bytes, s.candidates, s.delayed,
+    {columns ?5}, s.candidates, s.delayed,
     s.place < (select count(*) from ready), s.due_at, s.head
 from sized as s
 left join {events} as e on e.seq = s.seq

@@ -1,4 +1,4 @@
--- Classes of topics that are no more, or are others now. A few rows; the database's write lock is held anyway.
+-- Deletes classes of topics that were removed or changed. A few rows; the database's write lock is held anyway.
 -- ?1: the classes that stay, as a JSON list of [place, class, topics, soft, hard, max_delay_ms]
 delete from {events_pressure}
 where not exists (

@@ -1,4 +1,5 @@
--- Classes of topics. New ones begin with what may wait at most. Reads 256 rows; the database's write lock is held anyway.
+-- Writes classes of topics. A new class starts with the upper bound of the pending events. Reads 256 rows; the
+-- database's write lock is held anyway.
 -- ?1: as in clear.sql  ?2: the outbox's name
 insert into {events_pressure} (place, class, topics, soft, hard, max_delay_ms, pending, at_seq)
 select json_extract(w.value, '$[0]'), json_extract(w.value, '$[1]'), json_extract(w.value, '$[2]'),

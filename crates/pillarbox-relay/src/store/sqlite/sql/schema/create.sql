@@ -1,9 +1,9 @@
--- The outbox, schema version 5.
+-- The outbox, schema version 6.
 
--- seq is the order of writing and of committing: SQLite lets one transaction write at a time.
--- id is text, as people read it and as any language writes it; a blob would save 20 bytes a row.
--- Times are microseconds since 1970. The payload stands last, so that reading the rest of a row never walks through it.
--- No index names a column that changes: settling an event writes its row and nothing else.
+-- seq is the order of writing and of committing: SQLite lets one transaction write at a time. id is text, because
+-- people read it and any language can write it; a blob would save 20 bytes a row. Times are microseconds since
+-- 1970. The payload is the last column, so that reading the other columns never has to skip it. No index uses a
+-- column that changes: settling an event writes only its row.
 create table if not exists {events} (
     seq integer primary key autoincrement,
     lane integer not null check (lane between 0 and 255),
@@ -37,8 +37,8 @@ create table if not exists {events} (
 
 create unique index if not exists {index_id} on {events} (id);
 
--- Failing, held and delayed events. Of a key's failing and held ones only the first has a due_at: the others wait for it.
--- A blocked one is dead, and its key waits until somebody replays or discards it.
+-- Failing, held and delayed events. Of a key's failing and held events only the first has a due_at: the others wait
+-- for it. A blocked event is dead, and its key waits until a person replays or discards it.
 create table if not exists {events_parked} (
     seq integer primary key,
     lane integer not null,
@@ -68,8 +68,8 @@ with recursive counter (lane) as (select 0 union all select lane + 1 from counte
 select lane from counter where true
 on conflict (lane) do nothing;
 
--- An event with a seq up to the low mark would not be found: the sequence went back, or something wrote the seq itself. Its lane is
--- read again from before it, and whoever holds it starts over.
+-- An event with a seq up to the low mark would not be found: the sequence went back, or another program wrote the
+-- seq itself. Its lane is read again from before it, and the lane's holder starts over.
 create trigger if not exists {index_below} after insert on {events}
 when new.seq <= (select low_mark from {events_lanes} where lane = new.lane)
 begin
@@ -85,7 +85,7 @@ create table if not exists {events_relays} (
     troubles text not null default '[]'
 ) strict;
 
--- What died, why, and what became of it. The event itself stays in the main table.
+-- Dead letters: the event's identity, the reason, and the state. The event itself stays in the main table.
 create table if not exists {dead} (
     seq integer primary key,
     id text not null,
@@ -120,40 +120,31 @@ create table if not exists {events_recoveries} (
 
 create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
--- What people were told about dead letters: a row for each fingerprint. Whoever tells the next notice makes n one more, so that
--- only one relay does.
-create table if not exists {events_notices} (
-    fingerprint text primary key,
-    n integer not null,
-    state text not null check (state in ('open', 'recovered')),
-    count integer not null,
-    last_died_at integer not null,
-    told_at integer not null,
-    about text not null
-) strict;
-
--- Notices on their way, for each channel. due_at is the end of the lease while one is tried, and null when it was given up.
-create table if not exists {events_notice_sends} (
-    channel text not null,
-    fingerprint text not null,
-    n integer not null,
-    id text not null,
-    body text not null,
-    made_at integer not null,
+-- Small rows that several relays share, for features beside delivery: notices, their deliveries, and the runs of
+-- schedules. A write names the version it replaces. due_at is the end of the lease while a record is claimed, and
+-- null if it can't be claimed.
+create table if not exists {events_records} (
+    space text not null,
+    name text not null,
+    place integer not null default 0,
+    version integer not null,
+    claims integer not null default 0,
+    value text not null,
     due_at integer,
-    attempts integer not null default 0,
-    error text,
-    primary key (channel, fingerprint, n)
+    written_at integer not null,
+    expires_at integer,
+    primary key (space, name, place)
 ) strict;
 
--- When the reprocessor ran last, by the names in the configuration.
-create table if not exists {events_schedules} (
-    name text primary key,
-    last_run_at integer not null
-) strict;
+-- The tables that earlier versions had instead. After the upgrade, notices are sent once more for everything that
+-- is still open.
+drop table if exists {events_notices};
+drop table if exists {events_notice_sends};
+drop table if exists {events_schedules};
 
--- Backpressure: a row for each class of topics, none where nothing is limited. topics is a JSON list of patterns, an empty one takes
--- all; a limit that is null is none. pending is how many waited when the sequence of the outbox stood at at_seq.
+-- Backpressure: a row for each class of topics; no rows if nothing is limited. topics is a JSON list of patterns;
+-- an empty list matches every topic. A null limit is no limit. pending is the number of pending events when the
+-- sequence of the outbox was at at_seq.
 create table if not exists {events_pressure} (
     place integer primary key,
     class text not null,
@@ -173,6 +164,7 @@ create table if not exists {events_meta} (
     value text not null
 ) strict;
 
--- Never over another version: the tables of that one were left as they are. Versions 3 and 4 lacked some of these.
-insert into {events_meta} (name, value) values ('schema_version', '5') on conflict (name) do nothing;
-update {events_meta} set value = '5' where name = 'schema_version' and value in ('3', '4');
+-- Never overwrites another version, because the tables of that version are unchanged. Versions 3 to 5 lacked some
+-- of these tables.
+insert into {events_meta} (name, value) values ('schema_version', '6') on conflict (name) do nothing;
+update {events_meta} set value = '6' where name = 'schema_version' and value in ('3', '4', '5');

@@ -1,5 +1,5 @@
--- What version 2 had otherwise; `create.sql` then makes what it had not. SQLite can't change a check, so the side table is
--- written again: it is small.
+-- Changes the parts that were different in version 2; `create.sql` then creates what is missing. SQLite can't
+-- change a check, so the side table is written again: it is small.
 create table {events_parked_new} (
     seq integer primary key,
     lane integer not null,

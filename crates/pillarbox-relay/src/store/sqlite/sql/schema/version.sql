@@ -1,2 +1,2 @@
--- The schema's version. Served by the primary key.
+-- The schema's version. The primary key serves it.
 select value from {events_meta} where name = 'schema_version'

@@ -1,6 +1,6 @@
--- Writes the open letters of events that are about to be marked dead, with the latest 20 failures: before they leave the
--- side table, which knows the earlier ones. People look for ids in one spelling, whatever the event's; the nil id stands for
--- one that is no UUID. Served by the primary keys of all three tables.
+-- Writes the open letters of events that are about to be marked dead, with the latest 20 failures. It runs before
+-- they leave the side table, which has the earlier failures. Letters have ids in one spelling, whatever the event's
+-- spelling is; the nil id replaces an id that is not a UUID. The primary keys of all three tables serve it.
 insert into {dead} (
     seq, id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at
 )
@@ -14,7 +14,7 @@ select
         ),
         '00000000-0000-0000-0000-000000000000'
     ),
-    -- As much as an event that can be read has.
+    -- Cut to the length that a readable event can have.
     substr(e.topic, 1, 255), substr(coalesce(e.partition_key, e.aggregate_id), 1, 255), substr(e.event_type, 1, 255),
     d.value ->> 'reason',
     d.value ->> '$.failure.error', d.value ->> 'attempts', d.value ->> '$.failure.sink', d.value ->> '$.failure.relay',

@@ -1,4 +1,4 @@
--- Marks events as dead. Served by the primary key; writes no index.
+-- Marks events as dead. The primary key serves it; writes no index.
 update {events} as e
 set
     status = 'dead', attempts = d.value ->> 'attempts', last_error = d.value ->> '$.failure.error',

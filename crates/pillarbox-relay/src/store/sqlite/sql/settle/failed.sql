@@ -1,4 +1,4 @@
--- Counts a failure against events. Served by the primary key; writes no index.
+-- Counts a failure against events. The primary key serves it; writes no index.
 update {events} as e
 set
     status = 'failed', attempts = f.value ->> 'attempts', last_error = f.value ->> '$.failure.error',

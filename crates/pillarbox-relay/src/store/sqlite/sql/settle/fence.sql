@@ -1,4 +1,4 @@
--- How many of the lanes still have the epoch they are held under. Served by the lanes' primary key.
+-- The number of these lanes that still have the epoch under which they are held. The lanes' primary key serves it.
 select count(*)
 from json_each(?1) as held
 join {events_lanes} as l on l.lane = held.value ->> 0 and l.epoch = held.value ->> 1

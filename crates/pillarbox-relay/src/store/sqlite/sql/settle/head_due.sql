@@ -1,5 +1,5 @@
--- The first failing or held event of each key given is due at once, unless it waits for its retry or is blocked. Served by the side
--- table's index of keys.
+-- Makes the first failing or held event of each given key due at once, unless it waits for its retry or is blocked.
+-- The side table's index of keys serves it.
 update {events_parked}
 set due_at = ?1
 where due_at is null and state <> 'blocked'

@@ -1,4 +1,5 @@
--- Of each key given, only the first failing or held event keeps a due_at. Served by the side table's index of heads.
+-- Removes the due_at of all failing and held events of each given key except the first. The side table's index of
+-- heads serves it.
 update {events_parked} as p
 set due_at = null
 from json_each(?1) as k

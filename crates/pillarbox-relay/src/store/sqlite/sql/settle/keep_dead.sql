@@ -1,4 +1,4 @@
--- Dead events whose keys wait for a person stay in the side table. Served by the primary keys of all three tables.
+-- Puts dead events that block their keys into the side table. The primary keys of all three tables serve it.
 -- ?1 seqs
 insert into {events_parked} (seq, lane, key, state, due_at)
 select e.seq, e.lane, d.key, 'blocked', null

@@ -1,6 +1,6 @@
--- Puts events into the side table, or changes what they wait for there; one that failed remembers the latest 20 failures.
--- The main table's status, written just before in the same transaction, tells which of them may wait at all. Served by
--- both primary keys.
+-- Puts events into the side table, or updates them there. A failed event keeps the latest 20 failures. The main
+-- table's status, written before in the same transaction, decides which of them may wait at all. Both primary keys
+-- serve it.
 insert into {events_parked} as p (seq, lane, key, state, due_at, failures)
 select
     a.value ->> 'seq', a.value ->> 'lane', a.value ->> 'key', a.value ->> 'state', a.value ->> 'due_at',

@@ -1,5 +1,5 @@
--- Marks events as delivered, unless the lanes' epochs have moved on. Served by the primary keys of both tables; writes no
--- index. Holds the write lock for its own length.
+-- Marks events as delivered, unless the lanes' epochs have changed. The primary keys of both tables serve it;
+-- writes no index. Holds the write lock while it runs.
 update {events}
 set status = 'published', published_at = ?1, first_attempt_at = coalesce(first_attempt_at, ?1), last_attempt_at = ?1
 where seq in (select value from json_each(?2))

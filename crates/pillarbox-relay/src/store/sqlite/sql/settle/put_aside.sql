@@ -1,4 +1,4 @@
--- Marks events as held or delayed. Served by the primary key; writes no index.
+-- Marks events as held or delayed. The primary key serves it; writes no index.
 update {events} as e
 set status = p.value ->> 'state'
 from json_each(?1) as p

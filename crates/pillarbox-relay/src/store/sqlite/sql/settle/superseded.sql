@@ -1,5 +1,5 @@
--- What waits behind these dead events, has their topic and is not the newest of those. Served by the side table's index of
--- keys and the main table's primary key.
+-- The events that wait behind these dead ones and have their topic, except the newest. The side table's index of
+-- keys and the main table's primary key serve it.
 -- ?1 seqs of the dead
 with waiting as (
     select

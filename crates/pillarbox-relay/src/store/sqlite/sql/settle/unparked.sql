@@ -1,4 +1,4 @@
--- Takes settled events out of the side table and tells their keys. Served by its primary key.
+-- Removes settled events from the side table and returns their keys. Its primary key serves it.
 delete from {events_parked}
 where seq in (select value from json_each(?1))
 returning lane, key

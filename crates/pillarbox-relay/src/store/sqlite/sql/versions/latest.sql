@@ -1,5 +1,5 @@
--- The highest version of each aggregate that was let through: seek into the index on the aggregates' versions, from the
--- highest downwards, stepping over what is pending and what is dead. Takes no lock that a writer minds.
+-- The highest version of each aggregate that passed the check. The index on the aggregates' versions serves it,
+-- from the highest downwards: it skips pending and dead events. Blocks no writer.
 -- ?1: [[aggregate_type, aggregate_id], …]
 with last as materialized (
     select a.key as n,

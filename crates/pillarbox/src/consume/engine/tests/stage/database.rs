@@ -33,7 +33,7 @@ pub(super) struct Tables {
     pub(super) away: bool,
     pub(super) begins: usize,
     pub(super) commits_take: Duration,
-    /// So many transactions can't begin because of others.
+    /// So many transactions fail to begin because of a conflict.
     pub(super) conflicts: usize,
 }
 
@@ -61,7 +61,7 @@ impl Memory {
 impl Transaction for Open {}
 impl Remember for Open {}
 
-/// No handler here enqueues.
+/// Handlers in these tests never enqueue.
 impl sealed::Write for Open {
     async fn insert(&mut self, _: &Outbox, _: &[Event]) -> Result<Vec<Enqueued>, EnqueueError> {
         Err(EnqueueError::NoTransaction)

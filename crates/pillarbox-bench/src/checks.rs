@@ -1,0 +1,251 @@
+//! The cost of the checks before publishing.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{
+    Findings, Host,
+    arena::Arena,
+    drain::load,
+    events::Maker,
+    findings::{Rows, known},
+    receive::{self, Receiver},
+    relays::Relays,
+    store_error,
+};
+
+/// Measure the cost of the checks before publishing
+///
+/// Delivers a backlog without checks, and the same number of events with a schema of 20 properties
+/// and two rules. Half of the events without checks come first and half last, because machines
+/// drift. Reports the ratio of the two rates. The events are read back: each once, in order.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// How many events without and with checks
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=50_000_000))]
+    events: u32,
+    /// The number of keys
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    keys: u32,
+}
+
+#[derive(Serialize)]
+struct Report {
+    events: u64,
+    payload_bytes: usize,
+    events_per_second_without: f64,
+    events_per_second_with: f64,
+    ratio: f64,
+    /// The relay's processor time per event.
+    cpu_microseconds_without: Option<f64>,
+    cpu_microseconds_with: Option<f64>,
+    lost: Option<u64>,
+    order_violations: Option<u64>,
+}
+
+/// The result of draining some events.
+#[derive(Default)]
+struct Drained {
+    events: u64,
+    seconds: f64,
+    cpu_seconds: Option<f64>,
+}
+
+pub(super) async fn run(args: &Args, arena: &Arena, host: &dyn Host) -> Result<Findings> {
+    let folder = TempDir::new()?;
+    std::fs::write(folder.path().join("BenchEvent.json"), schema().to_string())?;
+    let validation = validation(&folder);
+    let mut maker = Maker::rich(&arena.topic, args.keys as usize);
+    let half = u64::from(args.events) / 2;
+    let mut course = Course {
+        arena,
+        host,
+        arrived: 0,
+    };
+    let before = course.drain(&mut maker, half, None).await?;
+    let with = course.drain(&mut maker, half * 2, Some(&validation)).await?;
+    let after = course.drain(&mut maker, half, None).await?;
+    let without = Drained {
+        events: before.events + after.events,
+        seconds: before.seconds + after.seconds,
+        cpu_seconds: before.cpu_seconds.zip(after.cpu_seconds).map(|(a, b)| a + b),
+    };
+    let status = arena.store.admin.status().await.map_err(store_error)?;
+    ensure!(status.dead == 0, "{} events became dead letters", status.dead);
+    host.say("Checking what arrived…");
+    let (receiver, _) = Receiver::open(arena);
+    let check = match receiver {
+        // The lines on stdout were already checked as they were read.
+        Receiver::Stdout(..) => None,
+        receiver => receive::check(receiver, maker.counts()).await?,
+    };
+    let report = Report {
+        events: with.events,
+        payload_bytes: maker.next().payload.len(),
+        events_per_second_without: without.rate(),
+        events_per_second_with: with.rate(),
+        ratio: with.rate() / without.rate(),
+        cpu_microseconds_without: without.cpu_microseconds(),
+        cpu_microseconds_with: with.cpu_microseconds(),
+        lost: check.as_ref().map(|check| check.lost()),
+        order_violations: check.as_ref().map(|check| check.order_violations),
+    };
+    report.findings()
+}
+
+impl Drained {
+    fn rate(&self) -> f64 {
+        self.events as f64 / self.seconds
+    }
+
+    fn cpu_microseconds(&self) -> Option<f64> {
+        Some(self.cpu_seconds? / self.events as f64 * 1e6)
+    }
+}
+
+/// Several backlogs, one after the other.
+struct Course<'a> {
+    arena: &'a Arena,
+    host: &'a dyn Host,
+    arrived: u64,
+}
+
+impl Course<'_> {
+    async fn drain(&mut self, maker: &mut Maker, events: u64, validation: Option<&Value>) -> Result<Drained> {
+        load(self.arena, maker, events as usize, self.host).await?;
+        let name = if validation.is_some() {
+            "checking"
+        } else {
+            "delivering"
+        };
+        let bar = self.host.progress(name, events);
+        let (mut receiver, lines) = Receiver::open(self.arena);
+        // A stream keeps its earlier events. The stdout of a relay starts empty.
+        let (already, total) = match receiver {
+            Receiver::Broker(_) => (self.arrived, self.arrived + events),
+            _ => (0, events),
+        };
+        let began = Instant::now();
+        let mut relays = Relays::start_with(self.arena, 1, lines, validation)?;
+        let arrived = receiver
+            .wait_for(self.arena, total, &mut relays, |arrived| {
+                bar.set_position(arrived.saturating_sub(already));
+            })
+            .await?;
+        let used = relays.stop().await?;
+        let seconds = began.elapsed().as_secs_f64();
+        bar.finish_and_clear();
+        ensure!(arrived >= total, "only {arrived} of {total} events arrived");
+        self.arrived += events;
+        Ok(Drained {
+            events,
+            seconds,
+            cpu_seconds: used.cpu_seconds,
+        })
+    }
+}
+
+impl Report {
+    fn findings(&self) -> Result<Findings> {
+        let rate = |rate: f64, cpu: Option<f64>| {
+            let cpu = cpu.map_or("unknown".into(), |cpu| format!("{cpu:.1} µs"));
+            format!("{rate:.0} events/s, {cpu} of the relay's processor time for each")
+        };
+        let mut rows = Rows::default();
+        rows.add(
+            "events",
+            format!(
+                "{} each way, payloads of {} bytes",
+                self.events, self.payload_bytes
+            ),
+        );
+        rows.add(
+            "without checks",
+            rate(self.events_per_second_without, self.cpu_microseconds_without),
+        );
+        rows.add(
+            "with checks",
+            rate(self.events_per_second_with, self.cpu_microseconds_with),
+        );
+        rows.add("ratio", format!("{:.2}", self.ratio));
+        rows.add("lost", known(self.lost));
+        rows.add("out of order", known(self.order_violations));
+        let broken = self.lost.unwrap_or(0) + self.order_violations.unwrap_or(0);
+        Findings::new(self, rows, broken == 0)
+    }
+}
+
+fn validation(folder: &TempDir) -> Value {
+    json!({
+        "enable_schema_validation": true,
+        "schema_folder": folder.path(),
+        "schema_missing": "reject",
+        "enable_business_rule_validation": true,
+        "rules": [
+            { "name": "stores-named", "event_type": "Bench*", "rule": "size(payload.stores_involved) > 0" },
+            { "name": "paid", "event_type": "*",
+              "rule": "payload.total >= 0 && payload.currency in ['EUR', 'CHF', 'USD']" },
+        ],
+    })
+}
+
+/// The schema for events of [`Maker::rich`]: 20 properties, each with more than its type.
+fn schema() -> Value {
+    let count = json!({ "type": "integer", "minimum": 0 });
+    let name = json!({ "type": "string", "minLength": 1, "maxLength": 100 });
+    let flag = json!({ "type": "boolean" });
+    let properties = json!({
+        "number": count, "key": count, "nth": count,
+        "order_id": { "type": "string", "pattern": "^o-[0-9]+$" },
+        "customer": name, "street": name, "city": name,
+        "country": { "type": "string", "pattern": "^[A-Z]{2}$" },
+        "email": { "type": "string", "pattern": "^[^@ ]+@[^@ ]+$" },
+        "currency": { "enum": ["EUR", "CHF", "USD"] },
+        "total": { "type": "number", "minimum": 0 },
+        "discount": { "type": "number", "minimum": 0, "maximum": 1 },
+        "quantity": { "type": "integer", "minimum": 1, "maximum": 1_000_000 },
+        "status": { "enum": ["placed", "paid", "sent"] },
+        "gift": flag, "express": flag,
+        "placed_at": { "type": "string", "maxLength": 40 },
+        "note": { "type": ["string", "null"] },
+        "stores_involved": { "type": "array", "items": name, "minItems": 1, "maxItems": 10 },
+        "tags": { "type": "object", "additionalProperties": { "type": "string" }, "maxProperties": 10 },
+    });
+    let required: Vec<&String> = properties
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.keys())
+        .collect();
+    json!({
+        "type": "object",
+        "required": required,
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pillarbox_relay::check::schema::Schema;
+
+    use super::*;
+
+    #[test]
+    fn the_schema_has_twenty_properties_and_takes_what_is_made() {
+        let made: Value = serde_json::from_slice(&Maker::rich("t", 3).next().payload).unwrap();
+        assert_eq!(made.as_object().unwrap().len(), 20);
+        let compiled = Schema::compile("bench", &schema(), "schemas://bench/", Arc::default()).unwrap();
+        assert!(compiled.problems(&made).is_empty());
+        assert_eq!(schema()["required"].as_array().unwrap().len(), 20);
+        let mut wrong = made;
+        wrong["total"] = json!(-1);
+        assert_eq!(compiled.problems(&wrong).len(), 1);
+    }
+}

@@ -1,0 +1,290 @@
+//! A sink as the engine sees it, with its health. Publishes batches, checks the sink, and applies the verdicts on its
+//! answers.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{RngExt, rngs::StdRng};
+use tokio::time::Instant;
+
+use super::{
+    destinations::{DestinationId, Destinations},
+    health::SinkHealth,
+    progress::Progress,
+    window::{Entry, Resolution},
+};
+use crate::{
+    retry::RetryPolicy,
+    settlement::{DeadReason, FailedTry},
+    sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
+    verdict::{Verdict, attempts_max, judge},
+};
+
+/// How long the check of a sink may take.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// One sink.
+pub(super) struct SinkSlot {
+    pub(super) name: Arc<str>,
+    pub(super) sink: Arc<dyn Sink>,
+    /// The name of the relay.
+    relay: Arc<str>,
+    pub(super) health: SinkHealth,
+}
+
+/// What `resolve` needs besides the outcomes.
+pub(super) struct Judging<'a> {
+    pub(super) destinations: &'a mut Destinations,
+    pub(super) policy: &'a RetryPolicy,
+    /// How long a destination may be away before its events die. `None`: no limit.
+    pub(super) destination_outage_max: Option<Duration>,
+    pub(super) rng: &'a mut StdRng,
+    pub(super) progress: &'a Progress,
+}
+
+impl SinkSlot {
+    pub(super) fn new(name: Arc<str>, sink: Arc<dyn Sink>, relay: Arc<str>) -> Self {
+        Self {
+            name,
+            sink,
+            relay,
+            health: SinkHealth::Up,
+        }
+    }
+
+    /// Applies the result of the check of a sink that is down. `Err`: its configuration is wrong, and the relay must
+    /// stop.
+    pub(super) fn checked(
+        &mut self,
+        result: Result<(), SinkError>,
+        progress: &Progress,
+    ) -> Result<(), SinkError> {
+        match result {
+            Ok(()) => {
+                tracing::info!(sink = &*self.name, "the sink answers again; resuming");
+                progress.sink_is(&self.name, None);
+                self.health.check_passed();
+            }
+            Err(error) if error.kind == SinkErrorKind::Misconfigured => return Err(error),
+            Err(error) => {
+                // The check may fail for another reason than the one that broke the connection.
+                if self.health.check_failed(&error.message, Instant::now()) {
+                    tracing::warn!(sink = &*self.name, why = error.message, "the sink is still away");
+                    progress.sink_is(&self.name, Some(&error.message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the outcomes of a batch. `trial`: the batch was the trial of paused destinations. `Err`: the sink's
+    /// configuration is wrong, and the relay must stop.
+    pub(super) fn resolve(
+        &mut self,
+        batch: Vec<Entry>,
+        outcomes: Vec<Outcome>,
+        trial: bool,
+        judging: &mut Judging<'_>,
+    ) -> Result<Vec<(Entry, Resolution)>, SinkError> {
+        assert_eq!(
+            outcomes.len(),
+            batch.len(),
+            "a sink returns one outcome for each event"
+        );
+        let now = Instant::now();
+        // An ordered sink accepts no event of a destination after a failed one. So a later answer says nothing there.
+        let later_delivered = match self.sink.capabilities().ordered {
+            true => Vec::new(),
+            false => later_delivered(&batch, &outcomes),
+        };
+        let mut broken: Option<String> = None;
+        // If a destination accepted some events and not others, it is paused. Otherwise the others would be sent again
+        // at once, in a loop.
+        let mut failed: Vec<(DestinationId, String)> = Vec::new();
+        let mut answered: Vec<DestinationId> = Vec::new();
+        let mut resolved = Vec::with_capacity(batch.len());
+        for (index, (mut entry, outcome)) in batch.into_iter().zip(outcomes).enumerate() {
+            let destination = entry.target.destination;
+            let error = match outcome {
+                Outcome::Delivered => {
+                    note(&mut answered, destination);
+                    resolved.push((entry, Resolution::Delivered));
+                    continue;
+                }
+                Outcome::NotTried => {
+                    resolved.push((entry, Resolution::Returned));
+                    continue;
+                }
+                Outcome::Failed(error) => error,
+            };
+            let retry = &entry.event.event.retry;
+            let attempts = entry.event.attempts + 1;
+            let later = later_delivered.get(index).copied().unwrap_or(false);
+            let verdict = judge(&error, later, attempts, attempts_max(judging.policy, retry));
+            let resolution = match verdict {
+                Verdict::SinkDown => {
+                    broken.get_or_insert(error.message);
+                    Resolution::Returned
+                }
+                Verdict::DestinationDown => {
+                    entry.unanswered = error.kind == SinkErrorKind::Timeout;
+                    let given_up = judging.given_up(destination, now);
+                    if failed.iter().all(|(known, _)| *known != destination) {
+                        failed.push((destination, error.message.clone()));
+                    }
+                    match given_up {
+                        Some(max) => Resolution::Dead {
+                            reason: DeadReason::MaxRetriesExceeded,
+                            failure: self.failed(format!(
+                                "{}. This has lasted for more than {} s (publisher.destination_outage_max_seconds)",
+                                error.message,
+                                max.as_secs()
+                            )),
+                        },
+                        None => Resolution::Returned,
+                    }
+                }
+                Verdict::Retry => {
+                    note(&mut answered, destination);
+                    Resolution::Retry {
+                        retry_in: judging.policy.delay(attempts, retry, judging.rng.random()),
+                        failure: self.failed(error.message),
+                    }
+                }
+                Verdict::Reject(reason) => {
+                    note(&mut answered, destination);
+                    Resolution::Dead {
+                        reason,
+                        failure: self.failed(error.message),
+                    }
+                }
+                Verdict::Stop => return Err(error),
+            };
+            resolved.push((entry, resolution));
+        }
+        for destination in answered {
+            if failed.iter().all(|(paused, _)| *paused != destination) {
+                judging.accepted(destination, now);
+            }
+        }
+        for (destination, why) in failed {
+            judging.accepted_nothing(destination, &why, trial, now);
+        }
+        match broken {
+            Some(why) => self.broke(why, judging.progress),
+            None => self.health.answered(),
+        }
+        Ok(resolved)
+    }
+
+    fn broke(&mut self, why: String, progress: &Progress) {
+        if self.health.broke(&why, Instant::now()) {
+            tracing::warn!(
+                sink = &*self.name,
+                why,
+                "the sink is away: pausing it; no attempt is counted"
+            );
+            progress.sink_is(&self.name, Some(&why));
+        }
+    }
+
+    pub(super) fn failed(&self, error: String) -> FailedTry {
+        FailedTry {
+            error,
+            sink: Some(self.name.clone()),
+            relay: self.relay.clone(),
+        }
+    }
+}
+
+impl Judging<'_> {
+    /// The limit, if the outage of the destination is longer than it.
+    fn given_up(&self, destination: DestinationId, now: Instant) -> Option<Duration> {
+        let paused = self.destinations.get(destination).health.paused_for(now)?;
+        self.destination_outage_max.filter(|max| paused > *max)
+    }
+
+    fn accepted(&mut self, number: DestinationId, now: Instant) {
+        let destination = self.destinations.get_mut(number);
+        destination.answered_at = Some(now);
+        if let Some(paused) = destination.health.answered(now) {
+            let label = &*destination.label;
+            tracing::info!(
+                destination = label,
+                paused_seconds = paused.as_secs(),
+                "the destination accepts events again; resuming"
+            );
+            self.progress.destination_is(label, None);
+        }
+    }
+
+    fn accepted_nothing(&mut self, number: DestinationId, why: &str, trial: bool, now: Instant) {
+        let destination = self.destinations.get_mut(number);
+        let label = &*destination.label;
+        if destination.health.failed(why, trial, now) {
+            tracing::warn!(
+                destination = label,
+                why,
+                "the destination accepts nothing: pausing it; no attempt is counted"
+            );
+        }
+        self.progress.destination_is(label, Some(why));
+    }
+}
+
+fn note(destinations: &mut Vec<DestinationId>, number: DestinationId) {
+    if destinations.last() != Some(&number) && !destinations.contains(&number) {
+        destinations.push(number);
+    }
+}
+
+/// For each event: whether its destination accepted a later event of the batch. Empty if nothing failed.
+fn later_delivered(batch: &[Entry], outcomes: &[Outcome]) -> Vec<bool> {
+    if outcomes.iter().all(|outcome| *outcome == Outcome::Delivered) {
+        return Vec::new();
+    }
+    let mut later = vec![false; batch.len()];
+    let mut delivered: Vec<DestinationId> = Vec::new();
+    for index in (0..batch.len()).rev() {
+        later[index] = delivered.contains(&batch[index].target.destination);
+        if outcomes[index] == Outcome::Delivered {
+            note(&mut delivered, batch[index].target.destination);
+        }
+    }
+    later
+}
+
+/// Gives a batch to a sink and waits for its outcomes. The sink must return them within its own timeout. `answer_max`
+/// ends the wait if it does not.
+pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry], answer_max: Duration) -> Vec<Outcome> {
+    let outgoing: Vec<Outgoing> = batch
+        .iter()
+        .map(|entry| Outgoing {
+            event: entry.event.clone(),
+            stream: entry.target.stream.clone(),
+            envelope: entry.target.envelope.clone(),
+        })
+        .collect();
+    match tokio::time::timeout(answer_max, sink.publish(&outgoing)).await {
+        Ok(outcomes) => outcomes,
+        Err(_) => {
+            let error = SinkError::new(SinkErrorKind::Timeout, "the sink did not answer").in_doubt();
+            vec![Outcome::Failed(error); batch.len()]
+        }
+    }
+}
+
+/// Asks a sink whether it can be reached.
+pub(super) async fn check(sink: Arc<dyn Sink>) -> Result<(), SinkError> {
+    let silent = || {
+        SinkError::new(
+            SinkErrorKind::Timeout,
+            "the check of the sink got no answer in time",
+        )
+    };
+    tokio::time::timeout(CHECK_TIME_MAX, sink.check())
+        .await
+        .unwrap_or_else(|_| Err(silent()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Small background tasks.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{dead::DeadLetters, store::Admin};
+
+/// How often to look for old letters. Their age is counted in days, so this is often enough.
+const EVERY: Duration = Duration::from_secs(3_600);
+/// How many letters are deleted in one transaction, and the pause after it, so that others are not disturbed.
+const CHUNK: usize = 1_000;
+const REST: Duration = Duration::from_millis(100);
+
+/// Deletes dead letters of this age, in an endless loop. If the store is away, it tries again the next time.
+pub(super) async fn drop_old_letters(letters: Arc<dyn DeadLetters>, age: Duration) {
+    loop {
+        let mut dropped = 0;
+        loop {
+            match letters.expire(age, CHUNK).await {
+                Ok(0) => break,
+                Ok(some) => dropped += some,
+                Err(error) => {
+                    tracing::debug!(why = error.chain(), "could not delete old dead letters");
+                    break;
+                }
+            }
+            tokio::time::sleep(REST).await;
+        }
+        if dropped > 0 {
+            let days = age.as_secs() / 86_400;
+            tracing::info!(dropped, days, "deleted dead letters older than this many days");
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Warns about classes that this relay does not know. Other relays may keep the figures of these classes, for example
+/// while a new configuration is rolled out. If no relay does, producers are refused in the end.
+pub(super) async fn warn_of_classes(admin: Arc<dyn Admin>) {
+    let Ok(status) = admin.status().await else {
+        return;
+    };
+    let classes: Vec<&str> = status.pressure.iter().map(|class| &*class.class).collect();
+    if !classes.is_empty() {
+        tracing::warn!(
+            classes = classes.join(", "),
+            "the outbox limits how many events may be pending, but this relay's configuration has no \
+             `backpressure.classes`: it does not keep the figures of these classes. Give it the classes of the other \
+             relays, or remove them with an empty list"
+        );
+    }
+}

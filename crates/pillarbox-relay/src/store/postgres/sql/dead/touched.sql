@@ -1,8 +1,0 @@
--- What an action on open dead letters would touch. The index of open ones serves it, from end to end; locks nothing.
--- $1 to $8: the filter
-with chosen as materialized (
-    select d.topic, d.key from {dead} d where d.state = 'open' and {filter}
-)
-select (select count(*) from chosen), (select count(distinct key) from chosen), t.topic, t.n
-from (select 1) one
-left join (select topic, count(*) as n from chosen group by topic order by count(*) desc, topic limit 100) t on true

@@ -1,8 +1,0 @@
--- What became of a fingerprint's letters that are not open. The index on died_at serves it, from a time on, the side table's
--- primary key the rest; locks nothing.
--- $1 fingerprint  $2 since, in microseconds
-select count(*) filter (where d.state = 'replayed'), count(*) filter (where d.state = 'discarded'),
-       count(p.seq) filter (where d.state = 'replayed')
-from {dead} d
-left join {events_parked} p on p.seq = d.seq
-where d.died_at >= timestamptz 'epoch' + $2 * interval '1 microsecond' and d.fingerprint = $1 and d.state <> 'open'

@@ -1,3 +1,0 @@
--- A notice arrived. Served by the primary key.
--- ?1 channel  ?2 fingerprint  ?3 n
-delete from {events_notice_sends} where channel = ?1 and fingerprint = ?2 and n = ?3

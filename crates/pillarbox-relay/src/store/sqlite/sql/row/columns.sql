@@ -1,0 +1,15 @@
+e.seq, e.lane, e.id,
+    iif(s.name_bytes <= {names_max} or octet_length(e.topic) <= {name_max}, e.topic, null),
+    iif(s.name_bytes <= {names_max}, e.stream, null),
+    -- If the texts are too large, their size.
+    iif(s.name_bytes <= {names_max}, e.event_type, s.name_bytes),
+    e.schema_version,
+    iif(s.name_bytes <= {names_max}, e.aggregate_type, null),
+    iif(s.name_bytes <= {names_max} or octet_length(e.aggregate_id) <= {name_max}, e.aggregate_id, null),
+    e.aggregate_version,
+    iif(s.name_bytes <= {names_max} or octet_length(e.partition_key) <= {name_max}, e.partition_key, null),
+    iif(s.name_bytes <= {names_max}, e.project_id, null),
+    iif(s.name_bytes <= {names_max}, e.user_id, null),
+    e.created_at, e.available_at, e.attempts, e.max_attempts, e.base_delay_ms, e.max_delay_ms, e.backoff_multiplier,
+    iif(s.header_bytes <= {headers_max}, e.headers, s.header_bytes),
+    iif(s.bytes <= {payload_max}, e.payload, null), s.bytes

@@ -1,2 +1,0 @@
--- An event, or a consumer, has ended for good. Served by the primary key; locks its row.
-delete from {attempts} where consumer_group = $1 and event_id = $2
