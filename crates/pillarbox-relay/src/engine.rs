@@ -18,8 +18,8 @@
 //! | type | says | made by |
 //! | --- | --- | --- |
 //! | [`Outcome`](crate::sink::Outcome) | what the sink answered | the sink |
-//! | [`Verdict`](crate::verdict::Verdict) | what an error means: retry, reject, pause, stop | `verdict.rs` |
-//! | `Resolution` | what the window does with the event: done, retry, dead, return it | `sink_slot.rs` |
+//! | [`Verdict`](crate::verdict::Verdict) | what an error means: sink down, destination down, retry, reject, stop | `verdict.rs` |
+//! | `Resolution` | what the window does with the event: delivered, retry, dead, returned | `sink_slot.rs` |
 //! | [`Settlement`](crate::Settlement) | what the store writes for a batch of events | the window |
 
 mod destinations;
@@ -252,7 +252,7 @@ impl Drop for EngineHandle {
     }
 }
 
-/// The result of a task that ended. An aborted task ended well; a panic is raised again.
+/// The result of a task that ended. An aborted task counts as success; a panic is raised again.
 pub(crate) fn joined(ended: Result<Result<(), RelayError>, JoinError>) -> Result<(), RelayError> {
     match ended {
         Ok(result) => result,

@@ -13,7 +13,7 @@
 //! - [`sink`]: where events go, and the contract between a sink and the engine
 //! - [`check`]: what an event must pass before it is published
 //! - [`route`]: chooses the sink
-//! - [`verdict`]: the one place that decides what an error means
+//! - [`verdict`]: decides what the kind of an error means
 //! - [`retry`]: how long a failing event waits
 //! - [`dead`]: events that will not be delivered, and what people can do about them
 //! - [`notice`]: how people are notified of them

@@ -1,4 +1,7 @@
-//! The one place that decides what an error means.
+//! Decides what the kind of an error means.
+//!
+//! The sink chooses the kind (`sink/*/outcome.rs`). `engine/sink_slot.rs` decides whether a missing answer may be
+//! charged, and when an outage is too long.
 
 use crate::{
     retry::RetryPolicy,

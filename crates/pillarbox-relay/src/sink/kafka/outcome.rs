@@ -49,12 +49,13 @@ pub(super) fn refusal(code: Code, topic: &str, bytes: usize) -> Refusal {
             Kind::Invalid,
             format!("{topic:?} is not a Kafka topic: the broker refuses the name"),
         )),
-        other => Own(no_answer(other, &says())),
+        other => Own(other_error(other, &says())),
     }
 }
 
-/// Faults of the network or the brokers, not of an event.
-fn no_answer(code: Code, says: &str) -> SinkError {
+/// The meaning of every other code. Faults of the network and the brokers are not charged to the event. An unknown
+/// code is `Busy`: retried and charged.
+fn other_error(code: Code, says: &str) -> SinkError {
     match code {
         Code::NotEnoughReplicas
         | Code::LeaderNotAvailable
@@ -112,7 +113,7 @@ fn no_answer(code: Code, says: &str) -> SinkError {
 pub(super) fn ended(end: Option<(Code, String)>) -> SinkError {
     let (code, text) = end.unwrap_or((Code::Fatal, "the Kafka client ended".into()));
     let text: String = text.chars().take(400).collect();
-    no_answer(code, &format!("the Kafka producer ended and is replaced: {text}"))
+    other_error(code, &format!("the Kafka producer ended and is replaced: {text}"))
 }
 
 pub(super) fn misconfigured(message: impl Into<String>) -> SinkError {
