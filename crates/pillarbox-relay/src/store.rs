@@ -132,7 +132,8 @@ pub struct DueEvent {
 /// The changes that a settlement made in the side table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// Keys (with their lane) that this settlement touched and that have no failing or held event left.
+    /// Keys (with their lane) that this settlement touched and that have no failing, held or blocking dead event
+    /// left.
     pub free: Vec<(Lane, String)>,
 }
 
@@ -150,8 +151,8 @@ pub struct Settled {
 ///
 /// **Parking.** The side table contains failing, held and delayed events. `due` returns those that are due. They
 /// stay in the table until they are settled as published or dead, and the next call returns them again. When the
-/// last failing or held event of a key leaves, `settle` reports the key as free. While some remain, the first of
-/// them is due at once.
+/// last failing, held or blocking dead event of a key leaves, `settle` reports the key as free. While some remain,
+/// the first of them is due at once, unless it is dead.
 ///
 /// **Deaths.** A dead event leaves the side table, and its key continues. If its route blocks the key, the event
 /// stays in the side table while its letter is open: earlier events of the key are delivered, later ones are not,
@@ -208,7 +209,8 @@ pub trait Store: Send + Sync + 'static {
         limit: PageLimit,
     ) -> Result<Due, StoreError>;
 
-    /// The keys of these lanes that have failing or held events, as [`pillarbox::lane::key_hash`]es.
+    /// The keys of these lanes that have failing, held or blocking dead events, as
+    /// [`pillarbox::lane::key_hash`]es.
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError>;
 
     /// Reports what keeps this relay from delivering, for [`Admin::status`] and for notices. It replaces the
@@ -225,7 +227,8 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// `None`: this store can't wake a sleeping relay, so the relay polls every `poll_interval`.
+    /// `None`: this store can't wake a sleeping relay, so the relay polls, at the latest after
+    /// `poll_interval_max`.
     fn waker(&self) -> Option<&dyn Waker> {
         None
     }

@@ -38,7 +38,7 @@ pub(super) struct Window {
     ready: Vec<VecDeque<Entry>>,
     /// Keys with an event that is ready or in flight, and the events behind it.
     keys: KeyMap<VecDeque<Entry>>,
-    /// Keys with failing or held events in the side table.
+    /// Keys with failing, held or blocking dead events in the side table.
     blocked: HashSet<KeyId>,
     /// The events of the side table that are in the window, because the store returns them until they are settled. And
     /// their number for each key.
@@ -306,7 +306,8 @@ impl Window {
         self.settling.settlement.len() + self.to_hold.len()
     }
 
-    /// The store has written a settlement. `free` are the keys without failing or held events.
+    /// The store has written a settlement. `free` are the keys without failing, held or blocking
+    /// dead events.
     pub(super) fn settled(&mut self, settling: &Settling, free: &[(Lane, String)]) {
         for receipt in &settling.receipts {
             self.events -= 1;

@@ -159,7 +159,7 @@ macro_rules! store_contract {
             releasing::an_earlier_event_that_comes_late_goes_first,
             releasing::a_head_that_fails_again_keeps_the_others_waiting,
             blocking::a_blocked_key_waits,
-            blocking::a_blocked_event_stops_only_what_is_behind_it,
+            blocking::a_blocking_event_stops_only_later_events_of_its_key,
             blocking::a_discarded_letter_lets_its_key_go_on,
             blocking::a_replayed_blocked_event_goes_first,
             blocking::a_letter_that_blocks_its_key_does_not_expire,

@@ -165,8 +165,8 @@ impl World {
         self.parked.remove(&seq).map(|row| (row.lane, row.key))
     }
 
-    /// Restores the order of keys: the first failing or held event of each key is due, at its time or at once
-    /// (never if the key is blocked), and the others wait for it. Returns the keys that have no such event.
+    /// Restores the order of keys: the first event of each key that is not delayed is due, at its time or at
+    /// once, and the others wait for it. A blocking dead event is never due. Returns the keys that have no such event.
     fn release(&mut self, touched: Keys) -> Vec<(Lane, String)> {
         let mut free = Vec::new();
         for (lane, key) in touched {

@@ -12,9 +12,9 @@ pub(super) type Keys = BTreeSet<(Lane, String)>;
 /// Keys in one query.
 const KEYS_MAX: usize = 500;
 
-/// Orders the keys again: of each key, only the first failing or held event has a due_at, and it has one unless it
-/// is blocked. Returns the keys that have no failing or held event left. The index `key` covers the query, which
-/// reads all waiting events of these keys.
+/// Orders the keys again: of each key, only the first event that is not delayed has a due_at, and it has none if it
+/// is a blocking dead event. Returns the keys that have no failing, held or blocking dead event left. The index
+/// `key` covers the query, which reads all waiting events of these keys.
 pub(super) async fn release(tx: &mut Tx<'_>, keys: &Keys) -> Result<Vec<(Lane, String)>, TxError> {
     let at = tx.at;
     let mut free = Vec::new();
@@ -37,7 +37,7 @@ pub(super) async fn release(tx: &mut Tx<'_>, keys: &Keys) -> Result<Vec<(Lane, S
     Ok(free)
 }
 
-/// For each key: the first failing or held event, and those that have a due_at.
+/// For each key: the first event that is not delayed, and those that have a due_at.
 fn waiting(keys: &[&(Lane, String)]) -> Vec<Document> {
     let keys: Vec<Document> = keys
         .iter()

@@ -68,7 +68,7 @@ pub(super) async fn due(
     Ok(due)
 }
 
-/// The keys of these lanes that have failing or held events. The index `key` covers the query.
+/// The keys of these lanes that have failing, held or blocking dead events. The index `key` covers the query.
 pub(super) async fn blocked_keys(
     connection: &Connection,
     held: &[HeldLane],

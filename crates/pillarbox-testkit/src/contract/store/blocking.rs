@@ -67,7 +67,7 @@ pub async fn a_blocked_key_waits(harness: Arc<dyn StoreHarness>) {
     assert_eq!(scene.store.blocked_keys(&scene.held).await.unwrap().len(), 2);
 }
 
-pub async fn a_blocked_event_stops_only_what_is_behind_it(harness: Arc<dyn StoreHarness>) {
+pub async fn a_blocking_event_stops_only_later_events_of_its_key(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 4).await;
     scene.park(&events[..2], SHORT).await;

@@ -20,7 +20,7 @@ heads as materialized (
 waiting as materialized (
     select m.seq, h.delayed, h.place, h.due_at, h.seq as head
     from heads h
-    -- No event behind a blocked one is sent.
+    -- No event behind a blocking dead event is sent.
     left join lateral (
         select b.seq
         from {events_parked} b

@@ -1,7 +1,7 @@
--- Updates keys whose events in the side table changed. The first failing or held event of each key becomes due: at
--- its own time if it has one, else now (never if it is blocked). No other event of the key is due. Keys with none
--- left are returned. The index on (lane, key, seq) finds the first, the one on (lane, key) of due rows the others;
--- locks the rows it changes.
+-- Updates keys whose events in the side table changed. The first event of each key that is not delayed becomes due:
+-- at its own time if it has one, else now. A blocking dead event is never due. No other event of the key is due.
+-- Keys with no failing, held or blocking dead event left are returned. The index on (lane, key, seq) finds the
+-- first, the one on (lane, key) of due rows the others; locks the rows it changes.
 -- $1 lanes  $2 keys, each pair once
 with heads as materialized (
     select k.lane, k.key, first.seq, first.due_at, first.state

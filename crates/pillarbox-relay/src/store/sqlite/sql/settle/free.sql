@@ -1,4 +1,4 @@
--- The given keys that have no failing or held event left. The side table's index of keys serves it.
+-- The given keys that have no failing, held or blocking dead event left. The side table's index of keys serves it.
 select k.value ->> 0, k.value ->> 1
 from json_each(?1) as k
 where not exists (

@@ -1,4 +1,5 @@
--- Makes the first failing or held event of each given key due at once, unless it waits for its retry or is blocked.
+-- Makes the first event of each given key that is not delayed due at once, unless it waits for its retry or is a
+-- blocking dead event.
 -- The side table's index of keys serves it.
 update {events_parked}
 set due_at = ?1
