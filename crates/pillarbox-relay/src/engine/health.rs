@@ -26,7 +26,7 @@ pub(super) enum SinkHealth {
     },
     /// A check succeeded. Only one batch at a time is sent until one is answered, because many at once could overload
     /// the sink again.
-    Trial,
+    Recovering,
 }
 
 impl SinkHealth {
@@ -38,7 +38,7 @@ impl SinkHealth {
     pub(super) fn batches_max(&self, publishers_max: usize) -> usize {
         match self {
             Self::Up => publishers_max,
-            Self::Trial => 1,
+            Self::Recovering => 1,
             Self::Down { .. } => 0,
         }
     }
@@ -46,7 +46,7 @@ impl SinkHealth {
     pub(super) fn next_check(&self) -> Option<Instant> {
         match self {
             Self::Down { next_check, .. } => Some(*next_check),
-            Self::Up | Self::Trial => None,
+            Self::Up | Self::Recovering => None,
         }
     }
 
@@ -74,13 +74,13 @@ impl SinkHealth {
 
     pub(super) fn check_passed(&mut self) {
         if self.is_down() {
-            *self = Self::Trial;
+            *self = Self::Recovering;
         }
     }
 
     /// A batch was answered, and the connection did not break.
     pub(super) fn answered(&mut self) {
-        if *self == Self::Trial {
+        if *self == Self::Recovering {
             *self = Self::Up;
         }
     }

@@ -114,7 +114,7 @@ impl Tenure<'_> {
                 }
                 None => {
                     // One event is enough for the trial of a paused destination.
-                    if self.waits_for_trial(target.destination) && !due.delayed {
+                    if self.is_paused_within_limit(target.destination) && !due.delayed {
                         waiting = Some(key);
                     }
                     self.window
@@ -127,7 +127,7 @@ impl Tenure<'_> {
 
     /// Whether a paused destination already has an event for its trial. Its other events stay in the side table.
     pub(super) fn has_trial(&self, destination: DestinationId) -> bool {
-        self.waits_for_trial(destination)
+        self.is_paused_within_limit(destination)
             && (self.window.has_ready(destination) || self.trying.contains(&destination))
     }
 

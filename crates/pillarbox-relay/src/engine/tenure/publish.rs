@@ -43,7 +43,7 @@ impl Tenure<'_> {
             .batches_max(self.context.options.publishers_max);
         while self.in_flight[sink].batches < batches_max && self.leases.is_valid() {
             let mut open: Vec<DestinationId> = self.destinations.of_sink(sink).to_vec();
-            open.retain(|&number| self.window.has_ready(number) && !self.waits_for_trial(number));
+            open.retain(|&number| self.window.has_ready(number) && !self.is_paused_within_limit(number));
             if open.is_empty() {
                 return;
             }
@@ -76,7 +76,7 @@ impl Tenure<'_> {
             let due = self.destinations.get(number).health.next_trial();
             if batch.len() < self.context.options.batch_events_max
                 && due.is_some_and(|at| at <= now)
-                && self.waits_for_trial(number)
+                && self.is_paused_within_limit(number)
                 && let Some(entry) = self.window.take_trial(number)
             {
                 self.trying.insert(number);
@@ -170,8 +170,9 @@ impl Tenure<'_> {
         }
     }
 
-    /// Whether it is paused, but not for so long that its events must die.
-    pub(super) fn waits_for_trial(&self, number: DestinationId) -> bool {
+    /// Whether it is paused, but not for so long that its events must die. After the limit its events go into normal
+    /// batches, where a failure kills them.
+    pub(super) fn is_paused_within_limit(&self, number: DestinationId) -> bool {
         let paused = self.destinations.get(number).health.paused_for(Instant::now());
         let max = self.context.options.destination_outage_max;
         paused.is_some_and(|paused| max.is_none_or(|max| paused <= max))
@@ -268,7 +269,7 @@ impl Tenure<'_> {
                 .health
                 .paused_for(now)
                 .is_some_and(|time| time >= PARK_AFTER);
-            if (long || others_work) && self.waits_for_trial(number) && self.window.can_park(number) {
+            if (long || others_work) && self.is_paused_within_limit(number) && self.window.can_park(number) {
                 let why = destination.health.why().unwrap_or_default().to_owned();
                 parked.push((number, self.slots[destination.sink].failed(why)));
             }

@@ -29,7 +29,7 @@ pub(in crate::engine) struct Target {
 pub(in crate::engine) struct Entry {
     pub(in crate::engine) event: Arc<StoredEvent>,
     pub(in crate::engine) target: Target,
-    /// The last attempt got no answer, and neither did any later event of its destination in that batch.
+    /// The last attempt timed out and was not charged.
     pub(in crate::engine) unanswered: bool,
     /// From the side table, where it waited for its `available_at`. It does not hold its key.
     pub(super) delayed: bool,
@@ -90,7 +90,7 @@ impl Entry {
     }
 
     /// Whether it is in the side table and holds its key there. Keeping it in the window as well costs nothing.
-    pub(super) fn is_scout(&self) -> bool {
+    pub(super) fn is_parked_head_or_held(&self) -> bool {
         self.is_parked() && !self.delayed
     }
 

@@ -17,7 +17,7 @@ impl Window {
                 .keys
                 .get(&entry.key)
                 .is_some_and(|waiting| !waiting.is_empty());
-            !entry.is_scout() || behind
+            !entry.is_parked_head_or_held() || behind
         };
         queue.len() > 1 || queue.iter().any(more)
     }
@@ -32,18 +32,18 @@ impl Window {
         retry_in: Duration,
     ) {
         let queue = self.ready.get_mut(destination).map(std::mem::take);
-        let mut scout = false;
+        let mut kept = false;
         for entry in queue.unwrap_or_default() {
             let key = entry.key;
             self.blocked.insert(key);
             self.hold_waiting(key);
-            if entry.is_scout() && !scout {
-                scout = true;
+            if entry.is_parked_head_or_held() && !kept {
+                kept = true;
                 self.push_ready(entry);
                 continue;
             }
             self.keys.remove(&key);
-            if entry.is_scout() {
+            if entry.is_parked_head_or_held() {
                 self.drop_parked(&entry);
                 continue;
             }

@@ -22,14 +22,14 @@ const FIRST_PLACE: DuePlace = DuePlace { due_at: 0, seq: 0 };
 
 pub(super) struct Statements {
     due: Sql,
-    blocked: Sql,
+    blocked_keys: Sql,
 }
 
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
             due: statement(tables, include_str!("sql/park/due.sql")),
-            blocked: statement(tables, include_str!("sql/park/blocked_keys.sql")),
+            blocked_keys: statement(tables, include_str!("sql/park/blocked_keys.sql")),
         }
     }
 
@@ -61,7 +61,7 @@ impl Statements {
         held: &[HeldLane],
     ) -> Result<Vec<(Lane, u64)>, StoreError> {
         connection
-            .rows(&self.blocked, arguments!(lanes(held))?)
+            .rows(&self.blocked_keys, arguments!(lanes(held))?)
             .await?
             .iter()
             .map(|row| Ok((row.try_get::<i16, _>(0)? as Lane, key_hash(row.try_get(1)?))))
