@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use pillarbox_relay::{
     connect::SinkOptions,
-    sink::{Outgoing, nats::headers::headers},
+    sink::{Outgoing, nats::headers::raw_headers},
 };
 
 use super::{Arrival, Broker};
@@ -107,7 +107,7 @@ impl Broker for Nats {
                 oldest.await?;
             }
             let payload = outgoing.event.event.payload.clone();
-            let headers = headers(&outgoing).map_err(|error| anyhow!(error))?;
+            let headers = raw_headers(&outgoing).map_err(|error| anyhow!(error))?;
             waiting.push_back(
                 nats.publish_with_headers(subject.clone(), headers, payload)
                     .await?,

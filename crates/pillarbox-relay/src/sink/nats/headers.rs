@@ -1,4 +1,4 @@
-//! The format of an event on the wire: its fields are headers, its payload is unchanged.
+//! Writes an event as headers and a body: the raw envelope here, the others through `envelope`.
 //!
 //! The producer's own headers keep their names. There are two exceptions: the server obeys headers that begin with
 //! `Nats-` (a rollup would purge the stream), and consumers trust those that begin with `Pillarbox-`. These arrive with
@@ -22,22 +22,22 @@ const CLOUDEVENTS: Binding = Binding {
 const RESERVED: [&str; 2] = [wire::NATS_PREFIX, wire::PREFIX];
 
 /// The headers and the body of an event.
-pub(super) fn wrapped(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkError> {
+pub(super) fn message(outgoing: &Outgoing) -> Result<(HeaderMap, Bytes), SinkError> {
     if outgoing.envelope == Envelope::Raw {
-        return Ok((headers(outgoing)?, outgoing.event.event.payload.clone()));
+        return Ok((raw_headers(outgoing)?, outgoing.event.event.payload.clone()));
     }
     let message = envelope::message(outgoing, CLOUDEVENTS)?;
     let mut map = HeaderMap::new();
-    // In reverse order, so that the envelope's own headers, which come first, win.
+    // In reverse order: of two headers with one name, the first in the list counts.
     for (name, text) in message.headers.iter().rev() {
         map.insert(free_name(name)?, value(name, text)?);
     }
-    command(&mut map, outgoing)?;
+    server_headers(&mut map, outgoing)?;
     Ok((map, message.body))
 }
 
 /// Headers that the server obeys: the id for dropping copies, and the stream that must store the event.
-fn command(map: &mut HeaderMap, outgoing: &Outgoing) -> Result<(), SinkError> {
+fn server_headers(map: &mut HeaderMap, outgoing: &Outgoing) -> Result<(), SinkError> {
     map.insert(header::NATS_MESSAGE_ID, outgoing.event.event.id.to_string());
     if let Some(stream) = outgoing.stream.as_deref() {
         map.insert(header::NATS_EXPECTED_STREAM, value("stream", stream)?);
@@ -46,7 +46,7 @@ fn command(map: &mut HeaderMap, outgoing: &Outgoing) -> Result<(), SinkError> {
 }
 
 /// The headers of the raw envelope, made without a list in between, because they take a third of the relay's time.
-pub fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
+pub fn raw_headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
     let stored = &outgoing.event;
     let event = &stored.event;
     let mut map = HeaderMap::new();
@@ -54,7 +54,7 @@ pub fn headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
     for (name, text) in &event.headers {
         map.insert(free_name(name)?, value(name, text)?);
     }
-    command(&mut map, outgoing)?;
+    server_headers(&mut map, outgoing)?;
     raw::fields(stored, |name, text| {
         map.insert(HeaderName::from_static(name), value(name, &text)?);
         Ok(())
@@ -129,7 +129,7 @@ mod tests {
             .header("traceparent", "00-ab-cd-01")
             .header("correlation-id", "größer");
         let id = event.id.to_string();
-        let map = headers(&outgoing(event)).unwrap();
+        let map = raw_headers(&outgoing(event)).unwrap();
         for (name, expected) in [
             ("Nats-Msg-Id", id.as_str()),
             ("Nats-Expected-Stream", "SHOP"),
@@ -157,7 +157,7 @@ mod tests {
             .header("Nats-Msg-Id", "other")
             .header("Pillarbox-Key", "other");
         let id = event.id.to_string();
-        let map = headers(&outgoing(event)).unwrap();
+        let map = raw_headers(&outgoing(event)).unwrap();
         assert!(map.get("Nats-Rollup").is_none() && map.get("nats-ttl").is_none());
         assert_eq!(map.get("X-Nats-Rollup").unwrap().as_str(), "all");
         assert_eq!(map.get("X-nats-ttl").unwrap().as_str(), "1s");
@@ -175,14 +175,14 @@ mod tests {
             event().partition_key("a\nb"),
             event().user_id("a\rb"),
         ] {
-            assert_eq!(headers(&outgoing(bad)).unwrap_err().kind, SinkErrorKind::Invalid);
+            assert_eq!(raw_headers(&outgoing(bad)).unwrap_err().kind, SinkErrorKind::Invalid);
         }
     }
 
     proptest! {
         #[test]
         fn no_text_makes_it_panic(name in ".*", text in "(?s).*", key in "(?s).*") {
-            let _ = headers(&outgoing(event().header(name, text).partition_key(key)));
+            let _ = raw_headers(&outgoing(event().header(name, text).partition_key(key)));
         }
     }
 }

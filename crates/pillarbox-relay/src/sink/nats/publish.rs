@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::{
     connect::{Connection, Link, Shared},
-    headers::wrapped,
+    headers::message,
     outcome::{Denied, Reply, check_subject, inbox_denied},
 };
 use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
@@ -173,7 +173,7 @@ impl<'a> BatchInFlight<'a> {
     async fn send_one(&self, index: usize, outgoing: &Outgoing) -> Result<(), SinkError> {
         let event = &outgoing.event.event;
         check_subject(&event.topic)?;
-        let (headers, body) = wrapped(outgoing)?;
+        let (headers, body) = message(outgoing)?;
         let size = body.len();
         let reply = format!("{}.{}-{index}", self.connection.inbox, self.number);
         self.connection
