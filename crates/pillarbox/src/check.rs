@@ -80,7 +80,7 @@ pub enum Field {
 pub enum CheckError {
     /// The id is all zeros.
     #[error(
-        "the id is all zeros, and of two events with one id the second counts as written: give each its own, or none"
+        "the id is all zeros: give each event its own id, or none"
     )]
     NilId,
     /// A required field is empty.

@@ -8,7 +8,7 @@ use crate::output::{Answer, Context};
 #[derive(clap::Args)]
 #[command(hide = true)]
 pub(crate) struct Args {
-    /// Whatever it is, the answer is the same
+    /// The arguments of a measurement; not used in this build
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     _rest: Vec<String>,
 }

@@ -106,7 +106,7 @@ impl LogChannel {
                     trouble,
                     what,
                     since,
-                    "this no longer keeps a relay from delivering"
+                    "the trouble is over"
                 );
             }
             _ if self.alert => {

@@ -304,7 +304,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         };
         if timeout_at(end, last_words).await.is_err() {
             tracing::warn!(
-                "the broker or the database does not answer; the next start finds out what was done"
+                "the broker or the database does not answer; after the next start, unfinished events are delivered again"
             );
         }
     }

@@ -1,16 +1,16 @@
-//! Making the collections, and looking whether they are there.
+//! Creates the collections, and checks that they exist.
 //!
 //! | collection | `_id` | fields |
 //! | --- | --- | --- |
-//! | `<events>` | the driver's | see [`VALIDATED`] and `pillarbox::enqueue` |
-//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (only of what is waited for: of a key's failing and held ones the first; never null), failures: [{at, error, sink, relay}] |
+//! | `<events>` | the driver's | see [`validator`] and `pillarbox::enqueue` |
+//! | `_parked` | seq | lane, key, state (failed, held, delayed, blocked), due_at (set for delayed events and for the first failing or held event of a key, otherwise absent), failures: [{at, error, sink, relay}] |
 //! | `_lanes` | the lane | owner, epoch, lease_until, low_mark |
 //! | `_relays` | the relay's id, as text | name, seen_at, expires_at, troubles (JSON) |
 //! | `<dead>` | seq | event_id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at, state (open, replayed, discarded) |
 //! | `_recoveries` | the driver's | seq, action, at, by, why, new_id |
 //! | `_records` | {space, name, place} | version, claims, value, due_at, written_at, expires_at |
 //! | `_pressure` | the place | class, topics: [pattern], soft, hard, max_delay_ms, pending, oldest_at, drained, measured_at |
-//! | `_keys` | a number | n: written before events whose keys have this number, where that is asked for |
+//! | `_keys` | a number | n: a counter that writers with `serialise_keys` update first |
 //! | `_meta` | `schema_version` | value |
 //!
 //! A seq is a timestamp of the cluster's clock here and in `<events>`; a low mark is the number the engine knows. Dates are
@@ -110,7 +110,7 @@ async fn indexed(connection: &Connection) -> Result<(), StoreError> {
     Err(StoreError::new(
         StoreErrorKind::NotMigrated,
         format!(
-            "the collection `{}` lacks the index `pending`: the index was dropped, or the collection was made again. Run `pillarbox migrate`",
+            "the collection `{}` lacks the index `pending`: the index was dropped, or the collection was created again. Run `pillarbox migrate`",
             connection.tables.name()
         ),
     ))
@@ -151,7 +151,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
     {
         return Err(StoreError::new(
             StoreErrorKind::Away,
-            "the lanes were not all made: run `pillarbox migrate` again",
+            "the lanes were not all created: run `pillarbox migrate` again",
         ));
     }
     // The last step: without it, nothing counts as created.
@@ -172,7 +172,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         )]);
     }
     Ok(vec![format!(
-        "made the outbox `{table}` (version {VERSION}) and the collections beside it"
+        "created the outbox `{table}` (version {VERSION}) and the collections beside it"
     )])
 }
 
@@ -250,7 +250,7 @@ fn other_version(table: &str, version: i32) -> StoreError {
     StoreError::new(
         StoreErrorKind::Misconfigured,
         format!(
-            "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: use the pillarbox that made it, \
+            "the outbox `{table}` has version {version}, this pillarbox knows version {VERSION}: use the pillarbox that created it, \
              or a later one"
         ),
     )

@@ -71,10 +71,10 @@ impl Admin for SqliteStore {
         }
         let mut done = Vec::new();
         if made {
-            done.push(format!("made the database {}, in WAL mode", at.path.display()));
+            done.push(format!("created the database {}, in WAL mode", at.path.display()));
         }
         done.push(format!(
-            "made the outbox `{table}` (version {VERSION}) and the tables beside it"
+            "created the outbox `{table}` (version {VERSION}) and the tables beside it"
         ));
         Ok(done)
     }
@@ -163,7 +163,7 @@ pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
         Some(version) => Err(other_version(table, &version)),
         None => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
-            format!("the outbox `{table}` was not made completely: run `pillarbox migrate`"),
+            format!("the outbox `{table}` was not created completely: run `pillarbox migrate`"),
         )),
     }
 }
@@ -186,9 +186,9 @@ fn is(version: &str, expected: u32) -> bool {
 fn other_version(table: &str, version: &str) -> StoreError {
     let what_to_do = match version.parse::<u32>() {
         Ok(earlier) if earlier < VERSION => {
-            "it was made before the first release and can't be upgraded: make a new one, in another file or under another name in `outbox.database.table_name`"
+            "it was created before the first release and can't be upgraded: create a new one, in another file or under another name in `outbox.database.table_name`"
         }
-        _ => "use the pillarbox that made it, or a later one",
+        _ => "use the pillarbox that created it, or a later one",
     };
     StoreError::new(
         StoreErrorKind::Misconfigured,

@@ -170,7 +170,7 @@ async fn a_refusal_has_its_own_sqlstate_and_says_why() {
         ),
         (
             "pillarbox.enqueue('t', 'k', 'T', '{}', id => '00000000-0000-0000-0000-000000000000')",
-            "the id is all zeros, and of two events with one id the second counts as written: give each its own, or none",
+            "the id is all zeros: give each event its own id, or none",
         ),
         (
             "pillarbox.enqueue('t', 'k', 'T', null)",

@@ -83,7 +83,7 @@ begin
                          aggregate_version, schema_version, available_at, max_attempts, base_delay_ms, max_delay_ms,
                          backoff_multiplier, headers, payload);
     if new_id = '00000000-0000-0000-0000-000000000000' then
-        refusal := 'the id is all zeros, and of two events with one id the second counts as written: give each its own, or none';
+        refusal := 'the id is all zeros: give each event its own id, or none';
     end if;
     if refusal is not null then
         raise exception using errcode = 'PB400', message = refusal,
