@@ -116,7 +116,7 @@ pub fn said(campaign: &Campaign, tried: u64) {
 pub fn assert_says_something(error: &str) {
     assert!(
         error.chars().filter(|letter| letter.is_alphabetic()).count() > 3,
-        "an error without words: {error:?}"
+        "an error without a message: {error:?}"
     );
     assert_no_secret(error);
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "an error without words")]
+    #[should_panic(expected = "an error without a message")]
     fn an_error_without_words_is_found() {
         assert_says_something(": ");
     }

@@ -46,7 +46,7 @@ pub async fn until_ok_within<T, E: Display>(
     loop {
         match asked().await {
             Ok(answer) => return answer,
-            Err(error) => assert!(start.elapsed() < patience, "waited {patience:?} in vain: {error}"),
+            Err(error) => assert!(start.elapsed() < patience, "gave up after {patience:?}: {error}"),
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -61,7 +61,7 @@ pub fn until_ok_blocking<T, E: Display>(mut asked: impl FnMut() -> Result<T, E>)
     loop {
         match asked() {
             Ok(answer) => return answer,
-            Err(error) => assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {error}"),
+            Err(error) => assert!(start.elapsed() < PATIENCE, "gave up after {PATIENCE:?}: {error}"),
         }
         std::thread::sleep(PAUSE);
     }
@@ -86,13 +86,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "in vain: it is 7")]
+    #[should_panic(expected = "gave up after 45s: it is 7")]
     async fn what_never_comes_fails_the_test_with_what_there_is_instead() {
         until_ok(async || Err::<(), _>("it is 7")).await;
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "in vain: not yet: pigs fly")]
+    #[should_panic(expected = "gave up after 45s: not yet: pigs fly")]
     async fn what_never_holds_fails_the_test_by_its_name() {
         until("pigs fly", async || false).await;
     }

@@ -188,7 +188,7 @@ impl Service {
             }
             ensure!(
                 Instant::now() < deadline,
-                "the server goes on after SIG{name}:\n{}",
+                "the server is still running after SIG{name}:\n{}",
                 self.end_of_log()
             );
             std::thread::sleep(LOOK_EVERY);

@@ -1,4 +1,4 @@
-//! What a store owes those who limit producers.
+//! The contract of backpressure.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

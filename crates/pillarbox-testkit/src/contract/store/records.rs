@@ -1,4 +1,4 @@
-//! What a store owes the features that are built on records.
+//! The contract of records.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a store owes the check that the versions of an aggregate increase.
+//! The contract of aggregate versions.
 
 use std::sync::Arc;
 

@@ -141,7 +141,9 @@ async fn the_short_question_overlooks_nothing_that_the_long_one_finds() {
                     let was_refused = write(&mut tx, by_function).await;
                     let case = format!("{classes:?} {soft:?} {hard:?} {pending} {by_function}");
                     assert_eq!(was_refused, busy, "{case}");
-                    assert!(busy || began.elapsed() >= waits, "{case}: {waits:?}");
+                    if !busy {
+                        assert!(began.elapsed() >= waits, "{case}: {waits:?}");
+                    }
                     refused += usize::from(busy);
                     slowed += usize::from(!busy && !waits.is_zero());
                     free += usize::from(!busy && waits.is_zero());
