@@ -1,5 +1,5 @@
-//! What only the database itself knows or can do: sizes, HOT updates, a held snapshot, the plain table of the
-//! hand-written loop.
+//! What the measurements do differently on each database: they read sizes and HOT updates, hold a snapshot open, and
+//! fill and read the plain table of the hand-written loop.
 
 #[cfg(feature = "mongodb")]
 mod mongo;

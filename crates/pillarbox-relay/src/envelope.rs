@@ -48,7 +48,7 @@ pub enum Mode {
 pub struct Binding {
     /// The prefix of the attributes' names: `ce_`.
     pub prefix: &'static str,
-    /// Headers can only contain ASCII. Values are escaped as in HTTP.
+    /// Whether headers may contain only ASCII. Values are then escaped as in HTTP.
     pub escapes: bool,
 }
 

@@ -55,7 +55,8 @@ pub struct Delayed {
 pub struct Dead {
     pub seq: Seq,
     pub lane: Lane,
-    /// The key, if it can have events in the side table.
+    /// The key. `None` if the event is not in the side table and its route skips dead events, or if the key can't be
+    /// read.
     pub key: Option<String>,
     pub after: AfterDeath,
     pub attempts: u32,
@@ -120,7 +121,7 @@ impl DeadReason {
 }
 
 impl Dead {
-    /// Whether its key waits in the side table from now on, even if only briefly.
+    /// Whether later events of its key are held from now on. With `latest`, only until the settlement is written.
     pub fn holds_its_key(&self) -> bool {
         self.after != AfterDeath::Skip
     }

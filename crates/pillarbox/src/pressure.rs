@@ -5,7 +5,7 @@
 //! committed or not. So the estimate is never too low, even while no relay runs. (On MongoDB an
 //! [`Outbox`](crate::Outbox) reads them now and then, outside of transactions, and knows only what it and its
 //! clones wrote.) [`Limit::judge`] makes the decision. PostgreSQL makes it in SQL with the same formula:
-//! `schema_pressure.sql` of the relay.
+//! the relay's `store/postgres/sql/schema/pressure.sql`.
 
 use std::time::Duration;
 

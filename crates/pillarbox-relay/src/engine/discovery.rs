@@ -16,7 +16,7 @@ use crate::{
 /// The wait between two reads while events come in. An event waits half of it on average. It also limits the statements
 /// per second of a busy relay.
 const BUSY_WAIT: Duration = Duration::from_millis(2);
-/// The longest wait before the relay has told producers that it sleeps.
+/// The longest wait between two reads while producers still believe that the relay is awake.
 const AWAKE_WAIT: Duration = Duration::from_millis(16);
 /// After this long without events, the relay tells producers that it sleeps. Telling them is a write.
 const SLEEP_AFTER: Duration = Duration::from_secs(1);
@@ -132,9 +132,9 @@ impl Poll {
 
     async fn examined(&mut self, limit: PageLimit) -> Result<Examined<Page>, StoreError> {
         let found = self.next(limit).await?;
-        self.owes_an_answer(true);
+        self.set_waiting_for_store(true);
         let objections = self.examiner.look(found.events.iter()).await;
-        self.owes_an_answer(false);
+        self.set_waiting_for_store(false);
         let objections = objections?;
         Ok(Examined { found, objections })
     }
@@ -144,9 +144,9 @@ impl Poll {
         let since = Instant::now();
         let mut wait = BUSY_WAIT;
         loop {
-            self.owes_an_answer(true);
+            self.set_waiting_for_store(true);
             let page = self.reader.next(limit).await;
-            self.owes_an_answer(false);
+            self.set_waiting_for_store(false);
             let page = page?;
             if !page.events.is_empty()
                 || !page.unreadable.is_empty()
@@ -179,9 +179,9 @@ impl Poll {
     async fn set_asleep(&mut self, asleep: bool) -> Result<(), StoreError> {
         if self.asleep != Some(asleep) {
             if let Some(waker) = self.store.waker() {
-                self.owes_an_answer(true);
+                self.set_waiting_for_store(true);
                 let result = waker.set_asleep(asleep).await;
-                self.owes_an_answer(false);
+                self.set_waiting_for_store(false);
                 result?;
             }
             self.asleep = Some(asleep);
@@ -189,9 +189,9 @@ impl Poll {
         Ok(())
     }
 
-    fn owes_an_answer(&self, owes: bool) {
+    fn set_waiting_for_store(&self, waiting: bool) {
         let mut since = self.reading_since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since = owes.then(Instant::now);
+        *since = waiting.then(Instant::now);
     }
 }
 

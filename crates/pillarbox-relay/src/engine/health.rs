@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A sink that is down is first checked after this time, then at intervals of up to [`CHECK_WAIT_MAX`]. So an outage
-/// ends within a second of the sink's return.
+/// The wait before the first check of a sink, or the first trial of a destination. Later waits grow up to
+/// [`CHECK_WAIT_MAX`] or [`TRIAL_WAIT_MAX`]. So an outage of a sink ends within a second of the sink's return.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 pub(super) const CHECK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The longest wait between two trials of a paused destination.
@@ -94,7 +94,7 @@ impl SinkHealth {
     }
 }
 
-/// A stream, topic or partition.
+/// The health of a destination: a stream, topic or partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DestinationHealth {
     Up,

@@ -182,8 +182,8 @@ impl LaneLeases {
             .held
             .iter()
             .for_each(|&lane| renewed[usize::from(lane)] = true);
-        // If the process paused between the two statements of a heartbeat, its leases may have expired, and it may have
-        // taken its own lanes again. Under their old epochs these lanes are lost.
+        // The process may have paused between the two statements of a heartbeat. Then its leases may have expired, and
+        // it may have taken its own lanes again with new epochs. Their old epochs count as lost.
         beat.gained
             .iter()
             .for_each(|taken| renewed[usize::from(taken.lane)] = false);

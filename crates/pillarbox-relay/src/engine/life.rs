@@ -20,7 +20,7 @@ use crate::{
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 /// How often to look for lanes while the relay has none.
-const EMPTY_HANDED: Duration = Duration::from_millis(250);
+const NO_LANES_WAIT: Duration = Duration::from_millis(250);
 /// This many stalls in a row without progress end the relay, so that a supervisor can start another one.
 const STALLS_MAX: u32 = 2;
 /// How long releasing the lanes may take. If it fails, their leases expire.
@@ -57,7 +57,7 @@ pub(super) async fn live(
                     .await
             }
             Ok(Ok(None)) => {
-                context.pause(EMPTY_HANDED.min(leases.heartbeat_interval())).await;
+                context.pause(NO_LANES_WAIT.min(leases.heartbeat_interval())).await;
                 continue;
             }
             Ok(Err(error)) => End::Store(error),

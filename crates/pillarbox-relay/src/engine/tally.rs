@@ -1,5 +1,4 @@
-//! The low mark: how far everything is settled. It is computed from pages instead of single events, so it costs nothing
-//! for each event.
+//! The low mark: how far everything is settled. It is computed from pages, so it needs no work for each event.
 
 use std::collections::{HashSet, VecDeque};
 

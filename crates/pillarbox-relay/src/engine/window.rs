@@ -40,9 +40,10 @@ pub(super) struct Window {
     keys: KeyMap<VecDeque<Entry>>,
     /// Keys with failing, held or blocking dead events in the side table.
     blocked: HashSet<KeyId>,
-    /// The events of the side table that are in the window, because the store returns them until they are settled. And
-    /// their number for each key.
+    /// Events of the side table that are in the window. The store returns them again until they are settled; this set
+    /// recognises them.
     parked: HashSet<Seq>,
+    /// Their number for each key.
     parked_keys: HashMap<KeyId, usize>,
     pages: Tally,
     settling: Settling,
@@ -149,7 +150,8 @@ impl Window {
     }
 
     /// Admits a due event of the side table. The store returns it until it is settled, so it is skipped if it is
-    /// already here. `delayed`: it is not one of the failing events of its key. If there are any, it waits behind them.
+    /// already here. `delayed`: the event waited for its `available_at`. It waits behind the failing events of its key,
+    /// if there are any.
     pub(super) fn admit_parked(&mut self, mut entry: Entry, delayed: bool) {
         debug_assert!(entry.is_parked());
         entry.delayed = delayed;

@@ -1,4 +1,4 @@
-//! Small background tasks.
+//! Background tasks: deletes old letters, and warns about unknown classes.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
 //! What PostgreSQL and SQLite share.
 //!
 //! A statement that both can run is in `sql/`. Its names and what the dialects write differently are filled in
-//! once per inbox, by [`Inbox::sql`]. The Rust side is written once, too, by macros. As generic functions it
-//! would need more bounds on sqlx's types than it has lines.
+//! once per inbox, by [`Inbox::sql`]. The Rust side is written once, too, by macros. Generic
+//! functions would need too many bounds on sqlx's types.
 
 use std::{sync::Arc, time::Duration};
 

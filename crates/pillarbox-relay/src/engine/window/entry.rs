@@ -89,7 +89,7 @@ impl Entry {
         self.page.is_none()
     }
 
-    /// Whether it is in the side table and holds its key there. Keeping it in the window as well costs nothing.
+    /// Whether it is a failing or held event of the side table. It can leave the window without a write.
     pub(super) fn is_parked_head_or_held(&self) -> bool {
         self.is_parked() && !self.delayed
     }

@@ -55,7 +55,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Whether acknowledgements can't arrive, because the user may not subscribe to the inbox.
-    pub(super) fn deaf(&self, inbox: &str) -> bool {
+    pub(super) fn cannot_receive_acks(&self, inbox: &str) -> bool {
         let ours = |denied: &Denied| matches!(denied, Denied::Subscribe(to) if to.starts_with(inbox));
         self.denied.iter().any(|(_, denied)| ours(denied))
     }

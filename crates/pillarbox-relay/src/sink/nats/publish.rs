@@ -124,7 +124,7 @@ impl<'a> BatchInFlight<'a> {
         }
         let losses = {
             let now = changes.borrow_and_update();
-            if now.deaf(&self.connection.inbox) {
+            if now.cannot_receive_acks(&self.connection.inbox) {
                 return vec![Outcome::Failed(inbox_denied()); self.batch.len()];
             }
             now.losses
@@ -200,11 +200,11 @@ impl<'a> BatchInFlight<'a> {
 
     /// The server reports a missing permission separately from the answers, and names only the subject.
     fn refuse(&self, link: &Link, refusals_before: u64) {
-        let deaf = link.deaf(&self.connection.inbox);
+        let no_acks = link.cannot_receive_acks(&self.connection.inbox);
         let new = || link.denied.iter().filter(|(number, _)| *number > refusals_before);
         for (index, outgoing) in self.batch[..self.sent.load(Ordering::Relaxed)].iter().enumerate() {
             let topic = &outgoing.event.event.topic;
-            if deaf {
+            if no_acks {
                 self.answers.answer(index, Err(inbox_denied().in_doubt()));
             } else if new().any(|(_, denied)| matches!(denied, Denied::Publish(to) if to == topic)) {
                 // Not permanent: somebody can grant it while the event waits.

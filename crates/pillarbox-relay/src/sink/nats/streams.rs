@@ -232,7 +232,7 @@ async fn ask_if_allowed(
     };
     let response = tokio::select! {
         response = connection.client.request(subject.clone(), body.into()) => response,
-        _ = link.wait_for(|link| link.deaf(&connection.inbox)) => return Err(inbox_denied()),
+        _ = link.wait_for(|link| link.cannot_receive_acks(&connection.inbox)) => return Err(inbox_denied()),
         _ = refusals.wait_for(refused) => return Ok(None),
     };
     let message = response.map_err(|error| match error.kind() {

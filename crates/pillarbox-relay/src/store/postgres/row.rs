@@ -11,9 +11,15 @@ use crate::{
     store::{headers, limits},
 };
 
-/// Fills in the columns of an event and their sizes: `{sizes}` of `e`, `{fetched z $6}` as the bytes fetched of a
-/// row of `z`, and `{columns $6}` of `p`, where a payload of up to `$6` bytes is fetched; `{lowest_mark}` as the
-/// lowest low mark, or 0 if the low marks are invalid.
+/// Fills in what the statements share:
+///
+/// | placeholder | becomes |
+/// | --- | --- |
+/// | `{sizes}` | the sizes of an event's columns, of `e` |
+/// | `{fetched z $6}` | the bytes fetched of a row of `z`, with a payload of up to `$6` bytes |
+/// | `{columns $6}` | the columns of an event, of `p`, with a payload of up to `$6` bytes |
+/// | `{lowest_mark}` | the lowest low mark, or 0 if the low marks are invalid |
+/// | `{headers_max}`, `{names_max}`, `{name_max}` | limits on sizes |
 pub fn complete(sql: &str) -> String {
     let mut sql = sql
         .replace("{sizes}", include_str!("sql/row/sizes.sql"))

@@ -31,7 +31,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Keeps only the newest of the events that wait behind these dead ones and have their topic. `failure` gives
+    /// Keeps only the newest of the events that wait behind these dead ones and have their topic. `death` gives
     /// the relay.
     async fn supersede(&mut self, dead: &[Value], death: &FailedTry) -> Result<(), StoreError> {
         let sql = &self.at.statements;

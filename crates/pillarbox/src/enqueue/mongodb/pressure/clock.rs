@@ -5,19 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The real time, unless a test holds its hands. Clones are the same clock.
+/// The real time, or a test's clock. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Clock(Option<Arc<Mutex<Hands>>>);
 
 #[derive(Debug)]
 struct Hands {
-    /// When it was stopped. `None`: it goes.
+    /// When it was stopped. `None`: it runs.
     stopped: Option<Instant>,
     ahead: Duration,
 }
 
 impl Clock {
-    /// One that stands still.
+    /// A stopped clock.
     pub fn stopped() -> Self {
         Self(Some(Arc::new(Mutex::new(Hands {
             stopped: Some(Instant::now()),
@@ -25,12 +25,12 @@ impl Clock {
         }))))
     }
 
-    /// Moves it on, whether it goes or not. The real one can't be moved.
+    /// Moves it on, whether it runs or not. The real one can't be moved.
     pub fn advance(&self, by: Duration) {
         self.change(|hands| hands.ahead += by);
     }
 
-    /// Lets it go. It makes up for the time that it was stopped.
+    /// Starts it again at the present time.
     pub fn start(&self) {
         self.change(|hands| hands.stopped = None);
     }
