@@ -37,7 +37,7 @@ async fn a_role_without_the_right_to_the_functions_schema_migrates_and_relays_wi
         "{said}"
     );
     assert!(
-        stdout(&made).contains("made table outbox_events"),
+        stdout(&made).contains("created table outbox_events"),
         "{}",
         stdout(&made)
     );
@@ -54,6 +54,6 @@ async fn a_role_without_the_right_to_the_functions_schema_migrates_and_relays_wi
     assert!(again["missing"][0].as_str().unwrap().contains(&ask), "{again}");
     sql(&ask).await;
     let made = json(&run(folder.path(), &["migrate", "--json"]));
-    assert_eq!(made["done"][0], "made function pillarbox.enqueue", "{made}");
+    assert_eq!(made["done"][0], "created function pillarbox.enqueue", "{made}");
     assert_eq!(made["missing"], serde_json::json!([]));
 }

@@ -286,9 +286,9 @@ async fn a_stale_version_is_a_dead_letter_also_after_a_restart() {
         scene
             .done(&["migrate"])
             .await
-            .contains("made index outbox_events_versions")
+            .contains("created index outbox_events_versions")
     );
-    assert!(!scene.done(&["migrate"]).await.contains("made index"));
+    assert!(!scene.done(&["migrate"]).await.contains("created index"));
 
     let relay = scene.relay("relay").await;
     write(&scene, &[version(1), version(2), version(2), version(3)]).await;

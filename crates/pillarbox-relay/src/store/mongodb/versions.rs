@@ -89,7 +89,7 @@ impl AggregateVersions for MongoStore {
             return Ok(Vec::new());
         }
         self.connection.run(at.events.create_index(model.model())).await?;
-        Ok(vec![format!("made index {name} on {}", at.events.name())])
+        Ok(vec![format!("created index {name} on {}", at.events.name())])
     }
 
     fn index_sql(&self, index: VersionIndex) -> String {

@@ -42,7 +42,7 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
         "42703" | "42883" | "42704" => (
             StoreErrorKind::NotMigrated,
             format!(
-                "the tables of {table} have another version: run `pillarbox migrate`, or use the `pillarbox` that made them"
+                "the tables of {table} have another version: run `pillarbox migrate`, or use the `pillarbox` that created them"
             ),
         ),
         "28000" | "28P01" => (

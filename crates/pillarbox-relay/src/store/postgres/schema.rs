@@ -83,7 +83,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
     Ok([tables.events(), tables.dead()]
         .into_iter()
         .chain(beside)
-        .map(|name| format!("made table {}", name.replace('"', "")))
+        .map(|name| format!("created table {}", name.replace('"', "")))
         .chain(function)
         .chain([format!("the outbox is at version {VERSION}")])
         .collect())
@@ -141,7 +141,7 @@ impl Function {
 }
 
 fn made(tables: &Tables) -> String {
-    format!("made function {}", enqueue::name(tables).replace('"', ""))
+    format!("created function {}", enqueue::name(tables).replace('"', ""))
 }
 
 async fn function(

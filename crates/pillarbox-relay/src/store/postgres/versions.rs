@@ -92,7 +92,7 @@ impl PostgresStore {
         self.drop_index(index).await?;
         self.connection.outside(sql).await?;
         Ok(vec![format!(
-            "made index {}",
+            "created index {}",
             tables.beside(index).replace('"', "")
         )])
     }

@@ -83,7 +83,7 @@ impl SqliteStore {
             .execute(at.writer())
             .await
             .map_err(|e| at.error(e))?;
-        Ok(vec![format!("made index {}", name(at, index))])
+        Ok(vec![format!("created index {}", name(at, index))])
     }
 }
 

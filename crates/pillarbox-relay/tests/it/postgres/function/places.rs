@@ -46,7 +46,7 @@ async fn each_outbox_of_a_database_has_a_function_of_its_own() {
     ];
     for (made, function) in made.into_iter().zip(functions) {
         let (store, done) = made.await.unwrap();
-        assert!(done.contains(&format!("made function {function}")), "{done:?}");
+        assert!(done.contains(&format!("created function {function}")), "{done:?}");
         let call = format!("{function}('t', '{function}', 'T', '{{}}', lock_key => true)");
         id(&pool, &call).await.unwrap();
         let there = store.recent(10).await.unwrap();
@@ -178,7 +178,7 @@ async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_fo
     place.run(&create).await;
     assert_eq!(
         store.migrate().await.unwrap(),
-        ["made function pillarbox.enqueue"]
+        ["created function pillarbox.enqueue"]
     );
     assert_eq!(store.missing().await.unwrap(), [""; 0]);
     let pool = PgPool::connect(&url).await.unwrap();
