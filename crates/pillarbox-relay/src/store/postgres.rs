@@ -7,6 +7,7 @@
 //! for people.
 
 mod admin;
+mod after_death;
 mod assumptions;
 mod connection;
 mod dead;

@@ -7,14 +7,13 @@ use serde_json::json;
 use sqlx::{Postgres, Row, Transaction, postgres::PgArguments};
 
 use super::{
+    after_death,
     connection::{Connection, Sql, arguments, statement},
     lanes_and_epochs, microseconds,
     seq_range::SeqRange,
 };
 use crate::{
-    dead::{SUPERSEDED, superseded_fingerprint},
     event::{Lane, Seq},
-    route::AfterDeath,
     settlement::{Dead, FailedTry, Parked, Settlement},
     store::{HeldLane, Settled, StoreError},
 };
@@ -34,12 +33,11 @@ pub(super) struct Statements {
     held: Sql,
     delayed: Sql,
     dead: Sql,
-    blocked: Sql,
-    superseded: Sql,
+    after_death: after_death::Statements,
     next: Sql,
 }
 
-type Tx = Transaction<'static, Postgres>;
+pub(super) type Tx = Transaction<'static, Postgres>;
 
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
@@ -52,8 +50,7 @@ impl Statements {
             held: statement(tables, include_str!("sql/settle/held.sql")),
             delayed: statement(tables, include_str!("sql/settle/delayed.sql")),
             dead: statement(tables, include_str!("sql/settle/dead.sql")),
-            blocked: statement(tables, include_str!("sql/settle/keep_dead.sql")),
-            superseded: statement(tables, include_str!("sql/settle/superseded.sql")),
+            after_death: after_death::Statements::new(tables),
             next: statement(tables, include_str!("sql/settle/next.sql")),
         }
     }
@@ -176,39 +173,9 @@ impl Statements {
                 let read = || Ok((row.try_get(0)?, row.try_get(1)?));
                 touched.insert(read().map_err(|e| connection.explain(e))?);
             }
-            self.after_deaths(connection, tx, &settlement.dead).await?;
+            self.after_death.apply(connection, tx, &settlement.dead).await?;
         }
         Ok(touched)
-    }
-
-    /// Applies `after_death` to the events behind dead ones.
-    async fn after_deaths(
-        &self,
-        connection: &Connection,
-        tx: &mut Tx,
-        dead: &[Dead],
-    ) -> Result<(), StoreError> {
-        let with = |after: AfterDeath| -> Vec<Seq> {
-            let dead = dead.iter().filter(|dead| dead.after == after);
-            dead.map(|dead| dead.seq).collect()
-        };
-        let blocking = with(AfterDeath::Block);
-        if !blocking.is_empty() {
-            connection
-                .rows_in(tx, &self.blocked, arguments!(blocking)?)
-                .await?;
-        }
-        let latest = with(AfterDeath::Latest);
-        if let (false, Some(first)) = (latest.is_empty(), dead.first()) {
-            let arguments = arguments!(
-                latest,
-                SUPERSEDED,
-                &*first.failure.relay,
-                superseded_fingerprint()
-            )?;
-            connection.rows_in(tx, &self.superseded, arguments).await?;
-        }
-        Ok(())
     }
 
     /// Makes the first remaining event of each key due, and returns the keys that have none left.
