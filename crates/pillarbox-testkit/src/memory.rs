@@ -4,8 +4,8 @@
 //! any order, much later, or never. It uses tokio's time, so that a simulation can advance it.
 
 mod admin;
-mod ledger;
 mod records;
+mod settle;
 mod side_table;
 mod versions;
 mod world;

@@ -35,8 +35,8 @@ pub(super) struct Acks {
     stream: Stream,
     durable: pull::Config,
     ack_wait: Duration,
-    ledger: Ledger,
-    /// When the stream of this ledger was created.
+    messages: OpenMessages,
+    /// When the stream of these messages was created.
     created: DateTime,
     /// Where the reader wants to continue once nothing is open.
     renewed: Option<(Beginning, oneshot::Sender<()>)>,
@@ -44,7 +44,7 @@ pub(super) struct Acks {
 
 /// What was read, what of it is done, and the deliveries to acknowledge it with. No I/O.
 #[derive(Debug, Default)]
-struct Ledger {
+struct OpenMessages {
     /// The last position that was read.
     high: u64,
     /// Read, and not done.
@@ -56,7 +56,7 @@ struct Ledger {
     by_hand: BTreeSet<u64>,
 }
 
-impl Ledger {
+impl OpenMessages {
     fn opened(&mut self, position: u64, by_hand: bool) {
         self.open.insert(position);
         if by_hand {
@@ -119,7 +119,7 @@ impl Acks {
             stream,
             durable,
             ack_wait,
-            ledger: Ledger::default(),
+            messages: OpenMessages::default(),
             renewed: None,
         }
     }
@@ -208,17 +208,17 @@ impl Acks {
                     last = info.consumer_sequence;
                     let position = info.stream_sequence;
                     let Some(reply) = delivery.message.reply else { continue };
-                    if let Some(reply) = self.ledger.delivered(position, reply) {
+                    if let Some(reply) = self.messages.delivered(position, reply) {
                         self.tell(reply, AckKind::Ack).await?;
                     }
                 }
                 _ = progress.tick() => {
                     self.same_stream().await?;
                     self.acknowledge_unseen().await?;
-                    for reply in self.ledger.gone() {
+                    for reply in self.messages.gone() {
                         self.tell(reply, AckKind::Ack).await?;
                     }
-                    for reply in self.ledger.kept.values() {
+                    for reply in self.messages.kept.values() {
                         self.tell(reply.clone(), AckKind::Progress).await?;
                     }
                 }
@@ -230,11 +230,11 @@ impl Acks {
     fn noted(&mut self, note: Note) -> Option<Subject> {
         let reply = match note {
             Note::Opened { position, by_hand } => {
-                self.ledger.opened(position, by_hand);
+                self.messages.opened(position, by_hand);
                 None
             }
-            Note::Done { position, .. } => self.ledger.done(position).or_else(|| {
-                self.ledger
+            Note::Done { position, .. } => self.messages.done(position).or_else(|| {
+                self.messages
                     .by_hand
                     .contains(&position)
                     .then(|| self.unseen(position))
@@ -245,12 +245,12 @@ impl Acks {
             }
             Note::Close { .. } => None,
         };
-        if self.ledger.open.is_empty()
+        if self.messages.open.is_empty()
             && let Some((place, settled)) = self.renewed.take()
         {
-            self.ledger = Ledger {
+            self.messages = OpenMessages {
                 high: place.next - 1,
-                ..Ledger::default()
+                ..OpenMessages::default()
             };
             self.created = place.created;
             // The reader may be gone already.
@@ -267,14 +267,14 @@ impl Acks {
     /// Repeats these acknowledgements until the floor shows that they worked: they have no effect before the
     /// server has tried to deliver the messages.
     async fn acknowledge_unseen(&mut self) -> Result<(), async_nats::Error> {
-        if self.ledger.by_hand.is_empty() {
+        if self.messages.by_hand.is_empty() {
             return Ok(());
         }
         let durable = self.durable.durable_name.as_deref().unwrap_or_default();
         let info = timeout(INFO_MAX, self.stream.consumer_info(durable)).await??;
         let floor = info.ack_floor.stream_sequence;
-        self.ledger.by_hand.retain(|position| *position > floor);
-        for position in self.ledger.unseen() {
+        self.messages.by_hand.retain(|position| *position > floor);
+        for position in self.messages.unseen() {
             self.tell(self.unseen(position), AckKind::Ack).await?;
         }
         Ok(())
@@ -285,7 +285,7 @@ impl Acks {
     async fn same_stream(&self) -> Result<(), async_nats::Error> {
         let known = Beginning {
             created: self.created,
-            next: self.ledger.high + 1,
+            next: self.messages.high + 1,
         };
         let info = timeout(INFO_MAX, self.stream.get_info()).await??;
         match known.renewed(&info) {
@@ -302,7 +302,7 @@ impl Acks {
     /// come again after the ack wait. That only delays their acknowledgement.
     async fn give_back(&mut self) {
         let giving = async {
-            for (_, reply) in self.ledger.kept.drain() {
+            for (_, reply) in self.messages.kept.drain() {
                 let nak = AckKind::Nak(None);
                 self.context.client().publish(reply, nak.into()).await?;
             }
