@@ -6,4 +6,4 @@ mod campaigns;
 mod commands;
 mod faults;
 mod languages;
-mod telling;
+mod notices;

@@ -10,14 +10,15 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod administration;
+pub mod backpressure;
 pub mod blocking;
 pub mod delivering;
 pub mod discovery;
 pub mod dying;
 pub mod enqueueing;
 pub mod lanes;
-pub mod limiting;
 pub mod limits;
+pub mod notices;
 pub mod parking;
 pub mod records;
 pub mod recovering;
@@ -25,7 +26,6 @@ pub mod releasing;
 pub mod reprocessing;
 pub mod scene;
 pub mod settling;
-pub mod telling;
 pub mod versions;
 
 use std::sync::Arc;
@@ -179,16 +179,16 @@ macro_rules! store_contract {
             recovering::settling_a_death_again_opens_no_letter,
             recovering::an_action_takes_the_oldest_up_to_its_limit,
             recovering::old_letters_expire,
-            telling::what_is_open_is_counted_by_its_cause,
-            telling::one_relay_tells,
-            telling::what_was_told_is_remembered,
+            notices::what_is_open_is_counted_by_its_cause,
+            notices::one_relay_tells,
+            notices::what_was_told_is_remembered,
             delivering::a_delivery_is_nobody_elses_until_its_lease_ends,
             delivering::a_failed_delivery_comes_again_later_or_never,
             delivering::a_later_notice_waits_for_an_earlier_one,
-            telling::an_outcome_counts_what_became_of_the_letters,
-            telling::a_replayed_event_that_still_waits_is_no_recovery,
-            telling::a_trouble_that_lasts_is_told_once_and_when_it_is_over,
-            telling::what_is_over_is_forgotten,
+            notices::an_outcome_counts_what_became_of_the_letters,
+            notices::a_replayed_event_that_still_waits_is_no_recovery,
+            notices::a_trouble_that_lasts_is_told_once_and_when_it_is_over,
+            notices::what_is_over_is_forgotten,
             records::a_write_needs_the_version_it_replaces,
             records::of_several_writers_one_succeeds,
             records::changes_are_written_all_or_none,
@@ -202,9 +202,9 @@ macro_rules! store_contract {
             reprocessing::a_letter_is_a_candidate_so_many_times,
             versions::the_latest_version_is_one_that_was_let_through,
             versions::an_index_on_versions_is_made_once,
-            limiting::new_classes_replace_the_old_ones,
-            limiting::pending_events_are_counted_by_topic,
-            limiting::figures_are_told_with_their_age,
+            backpressure::new_classes_replace_the_old_ones,
+            backpressure::pending_events_are_counted_by_topic,
+            backpressure::figures_are_told_with_their_age,
             lanes::no_two_relays_hold_a_lane,
             lanes::relays_taking_at_the_same_time_never_overlap,
             lanes::an_expired_lane_can_be_taken_and_its_epoch_rises,

@@ -9,8 +9,8 @@ use pillarbox_relay::notice::{Claim, Delivery};
 
 use super::{
     StoreHarness, notices,
+    notices::{PRINT, channels, claimed, telling},
     scene::*,
-    telling::{PRINT, channels, claimed, telling},
 };
 
 pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn StoreHarness>) {
