@@ -2,8 +2,8 @@
 //! events.
 //!
 //! `discover` finds committed events and `assumptions` checks what discovery relies on. `settle` records the
-//! results of events, `park` returns events from the side table, `lanes` shares the work among relays, `notify`
-//! wakes relays, `schema` creates the tables, and `enqueue` the function for applications. `admin` and `dead` are
+//! results of events, `park` returns events from the side table, `lanes` shares the work among relays, `wake`
+//! wakes them, `schema` creates the tables, and `enqueue` the function for applications. `admin` and `dead` are
 //! for people.
 
 mod admin;
@@ -16,7 +16,6 @@ mod enqueue;
 mod error;
 mod lanes;
 mod marks;
-mod notify;
 mod park;
 mod pressure;
 mod row;
@@ -27,6 +26,7 @@ mod settle;
 mod shared;
 mod snapshot;
 mod versions;
+mod wake;
 
 #[doc(hidden)]
 pub use self::{
@@ -38,7 +38,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use self::{assumptions::Assumptions, connection::Connection, notify::Wakening, seen::Seen};
+use self::{assumptions::Assumptions, connection::Connection, seen::Seen, wake::Wakening};
 use super::{
     Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError, Trouble, Waker,
     sql,

@@ -1,12 +1,13 @@
 //! SQLite: the embedded default. The relay and the application share a file in WAL mode: the application writes in
 //! its own transactions while the relay reads.
 //!
-//! `discover` finds committed events, `settle` records their results, `park` returns events from the side table,
+//! `discover` finds committed events and `assumptions` checks what it relies on. `settle` records results, `park` returns events from the side table,
 //! `lanes` shares the work among relays, and `wake` says when to look. `admin` and `dead` are for people. All of
 //! them use `connection`.
 
 mod admin;
 mod after_death;
+mod assumptions;
 mod connection;
 mod dead;
 mod discover;
@@ -18,7 +19,6 @@ mod row;
 mod settle;
 mod shared;
 mod statements;
-mod taken;
 mod versions;
 mod wake;
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use pillarbox::{Enqueued, Event, Limits};
 use sqlx::{Connection, Row, SqliteConnection};
 
-use super::{SqliteStore, connection::Connections, row, taken};
+use super::{SqliteStore, assumptions, connection::Connections, row};
 use crate::catalog::Look;
 use crate::event::Seq;
 use crate::store::{
@@ -153,7 +153,7 @@ async fn add_troubles(at: &Connections, tx: &mut SqliteConnection) -> Result<(),
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
     let table = at.tables.name();
     match version(at, at.reader()).await? {
-        Some(version) if is(&version, VERSION) => taken::check(at).await,
+        Some(version) if is(&version, VERSION) => assumptions::check(at).await,
         Some(version) if UPGRADABLE.iter().any(|&older| is(&version, older)) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(

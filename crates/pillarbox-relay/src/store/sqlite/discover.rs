@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{connection::Connections, row, taken};
+use super::{assumptions, connection::Connections, row};
 use crate::{
     event::{Lane, Seq},
     store::{HeldLane, Page, PageLimit, Reader, StoreError},
@@ -53,7 +53,7 @@ impl Reader for SqliteReader {
         };
         if top < self.after {
             // Either rows were deleted, which is harmless, or the sequence went back.
-            taken::check_reader(at, self.after).await?;
+            assumptions::check_reader(at, self.after).await?;
         }
         if top <= self.after {
             self.caught_up = true;

@@ -37,7 +37,7 @@ impl Wakening {
         Self {
             address: address.map(|address| (address, options.connect_timeout)),
             channel: pillarbox::enqueue::postgres_channel(tables),
-            asleep_sql: statement(tables, include_str!("sql/notify/asleep.sql")),
+            asleep_sql: statement(tables, include_str!("sql/wake/asleep.sql")),
             woken: Arc::default(),
             listener: Mutex::default(),
             asleep_since: Mutex::default(),
