@@ -13,7 +13,7 @@ mod key;
 mod park;
 #[cfg(test)]
 mod tests;
-mod waiting;
+mod unchecked;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

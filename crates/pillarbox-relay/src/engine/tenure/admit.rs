@@ -104,7 +104,7 @@ impl Tenure<'_> {
             // It is checked again when it is due.
             (Some(available_at), _) => self.window.admit_delayed(entry, available_at),
             (None, Some(Objection::Wait { error, retry_in })) => {
-                self.admit_waiting(entry, false, error, retry_in)
+                self.admit_unchecked(entry, false, error, retry_in)
             }
             (None, _) => self.window.admit(entry),
         }
@@ -163,11 +163,11 @@ impl Tenure<'_> {
     }
 
     /// An event that can't be checked now. The attempt is not counted, because the event is not at fault.
-    pub(super) fn admit_waiting(&mut self, entry: Entry, delayed: bool, error: String, retry_in: Duration) {
+    pub(super) fn admit_unchecked(&mut self, entry: Entry, delayed: bool, error: String, retry_in: Duration) {
         // Spread the retries of events that began to wait together.
         let retry_in = retry_in.mul_f64(self.rng.random_range(0.75..1.25));
         let failure = self.untried(error);
-        self.window.admit_waiting(entry, delayed, failure, retry_in);
+        self.window.admit_unchecked(entry, delayed, failure, retry_in);
     }
 
     pub(super) fn rejected(&self, event: &StoredEvent, after: AfterDeath, error: String) -> Dead {

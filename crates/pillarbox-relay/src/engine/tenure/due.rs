@@ -110,7 +110,7 @@ impl Tenure<'_> {
                         waiting = Some(key);
                     }
                     let entry = Entry::new(due.event, target, None);
-                    self.admit_waiting(entry, due.delayed, error, retry_in);
+                    self.admit_unchecked(entry, due.delayed, error, retry_in);
                 }
                 None => {
                     // One event is enough for the trial of a paused destination.

@@ -1,5 +1,5 @@
 mod deaths;
-mod waiting;
+mod unchecked;
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -8,7 +8,7 @@ use crate::settlement::{Failed, FailedTry};
 impl Window {
     /// Admits an event, from discovery or the side table, that can't be checked yet. It fails without being charged, so
     /// that its key waits in the side table. The store returns the first event of the key again.
-    pub(in crate::engine) fn admit_waiting(
+    pub(in crate::engine) fn admit_unchecked(
         &mut self,
         entry: Entry,
         delayed: bool,
