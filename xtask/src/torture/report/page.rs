@@ -50,30 +50,49 @@ pub(super) fn page(results: &[Finished], run: &Run, machine: &Machine) -> String
     wrapped(&text)
 }
 
-/// Markdown wraps at 100 columns, tables excepted.
+/// Markdown wraps at 100 columns: the lines of a paragraph are joined and wrapped again.
 fn wrapped(text: &str) -> String {
-    const COLUMNS_MAX: usize = 100;
     let mut out = String::with_capacity(text.len());
+    let mut paragraph = String::new();
     for line in text.lines() {
-        if line.starts_with('|') || line.chars().count() <= COLUMNS_MAX {
-            out.push_str(line);
-            out.push('\n');
+        if !line.is_empty() && !line.starts_with(['|', '#', '-', ' ']) {
+            if !paragraph.is_empty() {
+                paragraph.push(' ');
+            }
+            paragraph.push_str(line);
             continue;
         }
-        let indent = if line.starts_with("- ") { "  " } else { "" };
-        let mut current = String::new();
-        for word in line.split(' ') {
-            if current.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
-                let _ = writeln!(out, "{current}");
-                current = indent.to_owned();
-            } else if !current.is_empty() {
-                current.push(' ');
-            }
-            current.push_str(word);
+        if !paragraph.is_empty() {
+            wrap(&mut out, &std::mem::take(&mut paragraph));
         }
-        let _ = writeln!(out, "{current}");
+        wrap(&mut out, line);
+    }
+    if !paragraph.is_empty() {
+        wrap(&mut out, &paragraph);
     }
     out
+}
+
+/// Appends a paragraph, an item of a list, or a row of a table, which stays one line.
+fn wrap(out: &mut String, text: &str) {
+    const COLUMNS_MAX: usize = 100;
+    if text.starts_with('|') || text.chars().count() <= COLUMNS_MAX {
+        out.push_str(text);
+        out.push('\n');
+        return;
+    }
+    let indent = if text.starts_with("- ") { "  " } else { "" };
+    let mut current = String::new();
+    for word in text.split(' ') {
+        if current.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
+            let _ = writeln!(out, "{current}");
+            current = indent.to_owned();
+        } else if !current.is_empty() {
+            current.push(' ');
+        }
+        current.push_str(word);
+    }
+    let _ = writeln!(out, "{current}");
 }
 
 fn verdicts(results: &[Finished]) -> String {
@@ -201,7 +220,8 @@ fn circumstances(summaries: &[&Summary], run: &Run, machine: &Machine) -> String
     };
     format!(
         "{}, {} s for each storm, {build}, {} cores and {} GiB of memory shared by everything.\n{}.\n\n\
-         Repeat it: `cargo xtask torture report --seconds {} --seed {}{debug}`. A seed repeats what is decided, not\nhow the machine schedules it.\n",
+         Repeat it: `cargo xtask torture report --seconds {} --seed {}{debug}`. \
+         A seed repeats what is decided, not how the machine schedules it.\n",
         machine.date,
         run.seconds,
         machine.cores,
@@ -287,6 +307,17 @@ mod tests {
         assert_eq!(lines.len(), 4, "{text}");
         assert!(lines[0].len() <= 100 && lines[1].starts_with("  word"), "{text}");
         assert_eq!(lines[2..], [table.as_str(), "short"]);
+    }
+
+    #[test]
+    fn the_lines_of_a_paragraph_are_joined_before_they_are_wrapped() {
+        let line = "word ".repeat(15);
+        let line = line.trim_end();
+        let text = wrapped(&format!("# Title\n\n{line}\n{line}\n\nlast\n"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 6, "{text}");
+        assert!(lines[2].len() > line.len() && lines[2].len() <= 100, "{text}");
+        assert_eq!((lines[0], lines[4], lines[5]), ("# Title", "", "last"));
     }
 
     #[test]
