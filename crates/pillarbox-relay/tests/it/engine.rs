@@ -31,12 +31,11 @@ fn start(store: &MemoryStore, broker: &Broker) -> EngineHandle {
 
 /// Time is paused: if nothing else can happen, an hour passes at once.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let waited = tokio::time::timeout(Duration::from_secs(3_600), async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    assert!(waited.await.is_ok(), "never: {what}");
+    wait::until_ok_within(Duration::from_secs(3_600), async || match holds() {
+        true => Ok(()),
+        false => Err(what),
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::{self, stream};
 use pillarbox_testkit::nats_py::{self, Verdict};
 use pillarbox_testkit::servers::Nats;
+use pillarbox_testkit::wait;
 
 struct Sent {
     id: &'static str,
@@ -43,6 +44,7 @@ async fn judged(events: &[Sent], expected: u64, without: &str) -> Option<Verdict
             .into_iter()
             .filter(|(name, _)| *name != without)
             .for_each(|(name, value)| headers.insert(name, value));
+        let start = Instant::now();
         loop {
             let payload = format!("{{\"n\":{}}}", event.n).into();
             let acknowledged = context
@@ -52,6 +54,7 @@ async fn judged(events: &[Sent], expected: u64, without: &str) -> Option<Verdict
             if !acknowledged.await.unwrap().duplicate {
                 break;
             }
+            assert!(start.elapsed() < wait::PATIENCE, "a copy is still dropped");
             tokio::time::sleep(duplicate_window).await;
         }
     }

@@ -3,6 +3,7 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use axum::{body::Body, routing::get};
 use bytes::Bytes;
 use futures::stream;
+use pillarbox_testkit::wait;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::{Notify, Semaphore},
@@ -50,12 +51,7 @@ async fn until_free(place: &Semaphore) {
 }
 
 async fn until_taken(place: &Semaphore) {
-    let taken = async {
-        while place.available_permits() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(DEADLINE, taken).await.expect("the answer begins");
+    wait::until("the answer begins", async || place.available_permits() == 0).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The inbox, in each database.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pillarbox::inbox::{Database, Inbox, InboxError, Place, Seen, once, once_newer};
 use pillarbox_testkit::{servers, wait};
@@ -26,12 +26,16 @@ async fn keeps_its_promises<D: Database>(database: &D) {
 
     let event = Uuid::now_v7();
     let see = async |group: &str, commits: bool| {
+        let start = Instant::now();
         let (seen, tx) = loop {
             let mut tx = database.begin().await.unwrap();
             match once(&mut tx, group, event).await {
                 Ok(seen) => break (seen, tx),
                 // MongoDB: the transaction of a dropped session ends a little later.
-                Err(error) if D::is_conflict(&error) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) if D::is_conflict(&error) => {
+                    assert!(start.elapsed() < wait::PATIENCE, "{error}");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
                 Err(error) => panic!("{error:?}"),
             }
         };

@@ -1,7 +1,10 @@
 //! Producers that use the library, the SQL function and a plain insert; short and long transactions,
 //! savepoints, two-phase commits.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use pillarbox::{Event, Outbox};
 use pillarbox_testkit::ledger::Ledger;
@@ -16,6 +19,8 @@ use super::{Turn, Written, events, sleep};
 const WRITERS: u64 = 3;
 /// The SQLSTATE if a prepared transaction does not exist.
 const UNKNOWN_TRANSACTION: &str = "42704";
+/// Much longer than the database is away in a storm.
+const DECIDE_MAX: Duration = Duration::from_secs(120);
 
 pub(in crate::campaigns) fn start(
     pool: &PgPool,
@@ -121,13 +126,17 @@ impl Application {
     /// Repeats until the result is known. An earlier attempt may have succeeded without an answer, and a
     /// `prepare` without an answer may have failed.
     async fn decide(&self, sql: &str) {
+        let start = Instant::now();
         loop {
             match self.pool.execute(AssertSqlSafe(sql.to_owned())).await {
                 Ok(_) => return,
                 Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(UNKNOWN_TRANSACTION) => {
                     return;
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) => {
+                    assert!(start.elapsed() < DECIDE_MAX, "{sql} gets no answer: {error}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
             }
         }
     }
