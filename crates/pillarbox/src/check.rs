@@ -79,9 +79,7 @@ pub enum Field {
 #[non_exhaustive]
 pub enum CheckError {
     /// The id is all zeros.
-    #[error(
-        "the id is all zeros: give each event its own id, or none"
-    )]
+    #[error("the id is all zeros: give each event its own id, or none")]
     NilId,
     /// A required field is empty.
     #[error("{field} is empty")]

@@ -57,7 +57,9 @@ pub(super) async fn live(
                     .await
             }
             Ok(Ok(None)) => {
-                context.pause(NO_LANES_WAIT.min(leases.heartbeat_interval())).await;
+                context
+                    .pause(NO_LANES_WAIT.min(leases.heartbeat_interval()))
+                    .await;
                 continue;
             }
             Ok(Err(error)) => End::Store(error),

@@ -102,12 +102,7 @@ impl LogChannel {
         let (since, relays, look) = (data.since.to_string(), data.relays, &*data.look);
         match kind {
             Kind::TroubleRecovered => {
-                tracing::info!(
-                    trouble,
-                    what,
-                    since,
-                    "the trouble is over"
-                );
+                tracing::info!(trouble, what, since, "the trouble is over");
             }
             _ if self.alert => {
                 tracing::error!(trouble, what, why, since, relays, look, "relays can't deliver");
