@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_df_says_is_understood() {
+    fn the_output_of_df_is_parsed() {
         let told = "Filesystem 1024-blocks     Used Available Capacity Mounted on\n/dev/vda 263991300 35651584 58720256 40% /\n";
         assert_eq!(parsed(told), Some(56));
         assert_eq!(parsed("df: no such file"), None);

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_has_twenty_properties_and_takes_what_is_made() {
+    fn the_schema_has_twenty_properties_and_accepts_the_payloads() {
         let made: Value = serde_json::from_slice(&Maker::rich("t", 3).next().payload).unwrap();
         assert_eq!(made.as_object().unwrap().len(), 20);
         let compiled = Schema::compile("bench", &schema(), "schemas://bench/", Arc::default()).unwrap();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_build_left_out_is_told_with_the_command_that_builds_it() {
+    fn a_left_out_driver_is_named_with_the_command_that_builds_it() {
         let kafka = sink("kafka://a:9092").map(|driver| driver.about.missing());
         assert_eq!(
             kafka.as_deref(),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_sink_or_a_destination_is_never_charged() {
+    fn faults_of_a_sink_or_a_destination_are_never_charged() {
         use SinkErrorKind::*;
         for later in [false, true] {
             assert_eq!(verdict(Unreachable, later, 99), Verdict::SinkDown);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_arrive_is_rejected_at_once() {
+    fn an_undeliverable_event_is_rejected_at_once() {
         use SinkErrorKind::*;
         for kind in [Invalid, TooLarge, Refused] {
             assert!(matches!(verdict(kind, true, 1), Verdict::Reject(_)), "{kind:?}");

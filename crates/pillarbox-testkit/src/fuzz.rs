@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "an error without a message")]
-    fn an_error_without_words_is_found() {
+    fn an_error_without_a_message_is_found() {
         assert_says_something(": ");
     }
 }

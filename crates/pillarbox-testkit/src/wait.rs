@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_in_time_is_returned() {
+    async fn an_answer_in_time_is_returned() {
         let mut asked = 0;
         let answer = until_ok(async || {
             asked += 1;
@@ -87,13 +87,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "gave up after 45s: it is 7")]
-    async fn what_never_comes_fails_the_test_with_what_there_is_instead() {
+    async fn a_missing_answer_fails_with_the_last_error() {
         until_ok(async || Err::<(), _>("it is 7")).await;
     }
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "gave up after 45s: not yet: pigs fly")]
-    async fn what_never_holds_fails_the_test_by_its_name() {
+    async fn a_condition_that_never_holds_fails_with_its_name() {
         until("pigs fly", async || false).await;
     }
 }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_was_committed_counts() {
+    async fn only_committed_events_count() {
         let (recorded, outbox) = (Recorded::default(), Outbox::default());
         let kept = [event("t.a"), event("t.b")];
         let mut tx = recorded.begin();

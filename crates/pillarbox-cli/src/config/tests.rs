@@ -69,7 +69,7 @@ fn every_key_of_the_seed_is_known() {
 }
 
 #[test]
-fn what_is_not_built_is_refused_and_never_ignored() {
+fn a_setting_that_is_not_built_is_refused() {
     for (group, line) in [
         ("database", "wal_table_name: storage_outbox_wal"),
         ("publisher", "enable_wal_integration: true"),
@@ -326,7 +326,7 @@ fn an_address_in_the_wrong_place_keeps_its_password() {
 }
 
 #[test]
-fn what_is_shown_in_force_can_be_read_back() {
+fn the_settings_in_force_can_be_read_back() {
     let loaded = load_text(EVERY_KEY, &[]).unwrap();
     let (shown, _) = in_force(&loaded.config).unwrap();
     assert_eq!(settings_of(&shown).unwrap().engine.batch_events_max, 100);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_or_deep_is_cut() {
+    fn large_and_deep_values_are_cut() {
         let deep = "[".repeat(100) + &"]".repeat(100);
         assert_eq!(
             masked(deep.as_bytes()).unwrap().to_string(),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_never_holds_more_than_it_may_and_keeps_what_is_asked_for() {
+    fn it_keeps_its_limit_and_the_entries_in_use() {
         let mut recent = Recent::new(10);
         recent.insert(0, "kept");
         for n in 1..1_000 {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_gone_from_both_generations() {
+    fn a_removed_entry_is_gone_from_both_generations() {
         let mut recent = Recent::new(2);
         recent.insert(1, ());
         recent.insert(2, ());

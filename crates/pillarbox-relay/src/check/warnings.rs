@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_is_told_of_now_and_then_with_what_was_left_out() {
+    fn warnings_of_a_check_are_rare_and_count_the_skipped_ones() {
         let warnings = Warnings::default();
         let start = Instant::now();
         assert_eq!(warnings.due_line("a", start), Some(0));

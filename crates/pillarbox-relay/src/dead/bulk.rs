@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_letter_is_touched_once_and_what_dies_meanwhile_not_at_all() {
+    async fn each_letter_is_processed_once_and_new_ones_are_left() {
         let (all, actor) = (
             DeadFilter::default(),
             Actor {

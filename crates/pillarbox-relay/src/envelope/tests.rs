@@ -239,7 +239,7 @@ fn a_line_is_the_envelopes_object() {
 }
 
 #[test]
-fn what_is_no_json_is_refused_where_json_is_written() {
+fn a_payload_that_is_not_json_is_refused_by_json_envelopes() {
     for envelope in [Envelope::Pillarbox, cloud_events(Mode::Structured)] {
         let outgoing = outgoing(event().payload("{torn"), envelope);
         let error = message(&outgoing, KAFKA).unwrap_err();

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_and_not_shown() {
+    fn a_bad_secret_is_refused_and_not_shown() {
         let long = format!("whsec_{}", STANDARD.encode([1; 65]));
         for text in [
             "",

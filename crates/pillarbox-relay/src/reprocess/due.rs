@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_begins_now() {
+    fn a_schedule_that_never_ran_starts_now() {
         let midnight = When::DailyAt { second: 0 };
         assert_eq!(due(at(5), None, midnight), Due::First);
         assert_eq!(

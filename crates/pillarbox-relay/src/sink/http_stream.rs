@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_subscriber_is_told_what_it_missed_and_goes_on() {
+    async fn a_slow_subscriber_learns_of_the_gap_and_continues() {
         let stream = HttpStream::keeping(2, usize::MAX);
         let mut slow = stream.subscribe(None);
         stream.publish(&batch(&["1", "2", "3", "4", "5"])).await;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_bounded_in_bytes() {
+    async fn the_history_is_bounded_in_bytes() {
         let stream = HttpStream::keeping(1000, 5000);
         let large = format!("\"{}\"", "x".repeat(2000));
         for _ in 0..20 {

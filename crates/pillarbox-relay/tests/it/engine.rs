@@ -114,7 +114,7 @@ async fn a_delayed_event_comes_at_its_time_and_holds_nothing_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_whose_end_nobody_waits_for_any_more_stops() {
+async fn an_engine_stops_when_its_handle_is_dropped() {
     let store = MemoryStore::default();
     let relay = start(&store, &Broker::new(&mut StdRng::seed_from_u64(1)));
     let alive = async || store.status().await.unwrap().relays.len();

@@ -70,7 +70,7 @@ fn second() -> [Event; 2] {
 }
 
 #[tokio::test]
-async fn sqlite_tells_who_comes_second_with_a_version() {
+async fn sqlite_refuses_the_second_event_with_a_version() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outbox.db");
     let url = format!("sqlite:{}", path.display());
@@ -90,7 +90,7 @@ async fn sqlite_tells_who_comes_second_with_a_version() {
 }
 
 #[tokio::test]
-async fn mongodb_tells_who_comes_second_with_a_version() {
+async fn mongodb_refuses_the_second_event_with_a_version() {
     let Some(server) = servers::mongo().await else {
         return;
     };

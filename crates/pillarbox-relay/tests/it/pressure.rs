@@ -232,7 +232,7 @@ async fn too_much_is_refused_whole(place: &Place) {
     }
 }
 
-async fn the_relays_word_frees_again(place: &Place) {
+async fn new_figures_of_the_relay_end_a_refusal(place: &Place) {
     place.deliver().await;
     // From here on, the relay's figures and the producer's knowledge use the same time.
     if let Some(producer) = &place.producer {
@@ -273,7 +273,7 @@ async fn the_relays_word_frees_again(place: &Place) {
 }
 
 /// Half way between the limits.
-async fn people_are_told_who_is_slowed(place: &Place, delay: Option<Duration>) {
+async fn status_shows_which_classes_are_slowed(place: &Place, delay: Option<Duration>) {
     place.deliver().await;
     let limit = Limit {
         soft: Some(10),
@@ -313,8 +313,8 @@ async fn people_are_told_who_is_slowed(place: &Place, delay: Option<Duration>) {
 async fn all(url: &str, delay: Option<Duration>) {
     let place = Arc::new(Place::new(url).await);
     too_much_is_refused_whole(&place).await;
-    people_are_told_who_is_slowed(&place, delay).await;
-    the_relays_word_frees_again(&place).await;
+    status_shows_which_classes_are_slowed(&place, delay).await;
+    new_figures_of_the_relay_end_a_refusal(&place).await;
 }
 
 #[tokio::test]

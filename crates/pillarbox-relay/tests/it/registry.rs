@@ -198,7 +198,7 @@ async fn its_password_goes_to_it_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn what_is_rejected_while_it_is_away_is_rejected_also_where_misfits_are_only_warned_of() {
+async fn when_away_reject_also_holds_with_on_failure_warn() {
     let stub = SchemaRegistryStub::start().await.unwrap();
     stub.behave(Manner::Away);
     let checks = checks_that(OnFailure::Warn, stub.url(), |options| {

@@ -160,7 +160,7 @@ async fn a_letter_is_found_however_its_id_is_spelled() {
 }
 
 #[tokio::test]
-async fn letters_of_events_whose_texts_are_none_are_listed_with_the_others() {
+async fn letters_of_events_with_invalid_texts_are_listed() {
     let harness = Arc::new(SqliteHarness::new().await);
     let scene = Scene::new(harness.clone()).await;
     let events = scene.stored("a", 2).await;

@@ -234,7 +234,7 @@ pub async fn one_that_is_too_large_fails_alone_and_says_both_sizes(mut harness: 
     }
 }
 
-pub async fn an_outage_is_told_in_time_and_gets_over(mut harness: impl SinkHarness) {
+pub async fn an_outage_is_reported_in_time_and_ends(mut harness: impl SinkHarness) {
     assert_eq!(
         publish(&harness, vec![event("a", "1")]).await,
         [Outcome::Delivered]
@@ -276,7 +276,7 @@ macro_rules! sink_contract {
             a_copy_is_dropped_where_the_sink_says_so
             a_bad_event_fails_alone
             one_that_is_too_large_fails_alone_and_says_both_sizes
-            an_outage_is_told_in_time_and_gets_over
+            an_outage_is_reported_in_time_and_ends
         );
     };
     (@each $make:path; $($promise:ident)*) => {

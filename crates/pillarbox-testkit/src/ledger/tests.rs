@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn what_was_seen_once_and_in_order_is_whole((counts, sightings) in histories()) {
+    fn events_received_once_and_in_order_are_whole((counts, sightings) in histories()) {
         let verdict = verdict_of(&counts, &sightings);
         prop_assert!(verdict.is_whole(), "{}", verdict);
         prop_assert_eq!((verdict.seen, verdict.duplicated), (sightings.len(), 0));
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_rolled_back_or_is_unknown_must_not_be_seen() {
+fn rolled_back_and_unknown_events_must_not_be_received() {
     let ledger = committed(&[1]);
     ledger.seen(event(0, 0));
     ledger.rolled_back(event(7, 0));
@@ -128,7 +128,7 @@ fn a_verdict_names_a_few_examples_and_no_more() {
 }
 
 #[test]
-fn what_is_in_doubt_is_judged_as_the_database_says() {
+fn the_database_decides_events_in_doubt() {
     let ledger = committed(&[1]);
     ledger.seen(event(0, 0));
     for nth in 1..4 {

@@ -56,7 +56,7 @@ async fn ending(stream: &mut TcpStream) -> Result<usize, ErrorKind> {
 }
 
 #[tokio::test]
-async fn what_passes_is_carried_and_counted() {
+async fn traffic_is_forwarded_and_counted() {
     let (proxy, _heard) = echo().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(ask(&mut stream, b"hello").await.unwrap(), b"hello");
@@ -73,7 +73,7 @@ async fn what_passes_is_carried_and_counted() {
 }
 
 #[tokio::test]
-async fn a_refusing_proxy_closes_what_was_open_and_takes_nothing_new_until_it_passes_again() {
+async fn a_refusing_proxy_closes_connections_and_accepts_none() {
     let (proxy, _heard) = echo().await;
     let mut stream = connect(&proxy).await;
     ask(&mut stream, b"hello").await.unwrap();

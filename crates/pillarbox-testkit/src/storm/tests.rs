@@ -27,7 +27,7 @@ async fn decisions(seed: u64) -> (Vec<u32>, Toll) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seed_repeats_what_every_source_decides() {
+async fn a_seed_repeats_the_decisions_of_every_source() {
     let (first, _) = decisions(7).await;
     assert_eq!(first.len(), 10);
     assert_eq!(first, decisions(7).await.0);

@@ -55,7 +55,7 @@ async fn judged(events: &[Sent], expected: u64, spoil: &str) -> Option<Verdict> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_there_with_its_key_and_headers_and_in_order_is_whole() {
+async fn events_with_key_and_headers_in_order_are_whole() {
     let events = [
         sent("1", "a", 1),
         sent("2", "b", 1),
@@ -70,7 +70,7 @@ async fn what_is_there_with_its_key_and_headers_and_in_order_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_at_kafka_sees_what_is_missing_or_out_of_order() {
+async fn confluent_kafka_finds_missing_and_disordered_events() {
     let Some(verdict) = judged(&[sent("1", "a", 2), sent("2", "a", 1)], 3, "").await else {
         return;
     };

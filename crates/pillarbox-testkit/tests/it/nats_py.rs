@@ -62,7 +62,7 @@ async fn judged(events: &[Sent], expected: u64, without: &str) -> Option<Verdict
 }
 
 #[tokio::test]
-async fn what_is_there_once_with_its_headers_and_in_order_is_whole() {
+async fn events_once_with_headers_in_order_are_whole() {
     let events = [
         sent("1", "a", 1),
         sent("2", "b", 1),
@@ -77,7 +77,7 @@ async fn what_is_there_once_with_its_headers_and_in_order_is_whole() {
 }
 
 #[tokio::test]
-async fn a_stranger_sees_what_is_missing_doubled_or_out_of_order() {
+async fn nats_py_finds_missing_doubled_and_disordered_events() {
     let events = [sent("1", "a", 2), sent("2", "a", 1), sent("1", "a", 2)];
     let Some(verdict) = judged(&events, 3, "").await else {
         return;

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everybody_left_in_order_nobody_is_suspected() {
+    fn without_crashes_there_are_no_suspects() {
         let mut suspects = Suspects::new(3, 10);
         assert_eq!(suspects.arrived(0), 1);
         assert!(suspects.wants_look());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_at_work_at_a_death_is_tried_alone_until_it_was_too_often() {
+    fn a_suspect_is_tried_alone_until_it_killed_too_often() {
         let mut suspects = Suspects::new(3, 10);
         suspects.arrived(0);
         suspects.looked(&[row(EVENT, 2)], OWN);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn with_no_limit_nobody_looks() {
+    fn without_a_limit_there_are_no_suspects() {
         let mut suspects = Suspects::new(0, 10);
         suspects.arrived(0);
         assert!(!suspects.wants_look());

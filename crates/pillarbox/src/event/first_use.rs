@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_may_have_been_used() {
+    fn a_deserialised_event_is_not_a_first_use() {
         let text = serde_json::to_string(&event()).unwrap();
         assert!(!is_first_use(&serde_json::from_str(&text).unwrap()));
         let nameless =

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_happen_is_praised_and_a_copy_is_no_fault() {
+    fn a_good_run_passes_and_a_copy_is_no_fault() {
         let events = [found("u", "1", 1), found("u", "2", 2), found("u", "2", 2)];
         let verdict = Verdict::of(&books(), &events, &[card(2, 2)]);
         assert!(verdict.kept(), "{verdict:?}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_promise_is_told() {
+    fn every_broken_promise_is_reported() {
         let good = [found("u", "1", 1), found("u", "2", 2)];
         let broken: [(&[Found], Card); 5] = [
             (&good[..1], card(2, 2)),

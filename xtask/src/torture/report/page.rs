@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_the_figures_the_bound_the_seed_and_what_is_not_covered() {
+    fn the_page_has_the_figures_the_bound_the_seed_and_the_gaps() {
         let text = text(&[finished(true, Some(summary()))]);
         for words in [
             "| Here to There | passed | 1,234 | 5 |",

@@ -46,7 +46,7 @@ fn a_webhooks_address_and_secrets_are_never_shown() {
 }
 
 #[test]
-fn nobody_is_told_unless_asked_for() {
+fn notices_are_off_by_default() {
     let channels = |text: &str| settings_of(text).unwrap().notices.channels.len();
     let rest = "url: 'https://h/x', secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let off = webhook(rest);

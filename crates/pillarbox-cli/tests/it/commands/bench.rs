@@ -113,7 +113,7 @@ async fn a_drain_and_latencies_on_real_servers_are_measured_and_checked() {
 }
 
 #[test]
-fn what_checks_cost_is_measured_on_events_that_pass_them() {
+fn the_bench_measures_checks_on_events_that_pass() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(
         folder.path(),
@@ -126,7 +126,7 @@ fn what_checks_cost_is_measured_on_events_that_pass_them() {
 }
 
 #[test]
-fn what_an_event_costs_its_transaction_is_measured_beside_a_plain_insert() {
+fn the_bench_compares_enqueue_with_a_plain_insert() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(
         folder.path(),

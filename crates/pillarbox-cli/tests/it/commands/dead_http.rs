@@ -103,7 +103,7 @@ pub(super) fn enqueue(folder: &Path, lines: &str) {
 }
 
 #[test]
-fn what_no_route_takes_is_explained_and_delivered_once_there_is_one() {
+fn an_event_without_a_route_is_delivered_once_there_is_one() {
     let folder = migrated();
     configure(folder.path(), "");
     enqueue(folder.path(), &(lost(1, "a") + &lost(2, "a") + &lost(3, "b")));
@@ -259,7 +259,7 @@ fn thousands_are_replayed_and_discarded_in_pieces() {
 }
 
 #[test]
-fn a_request_that_is_wrong_hears_what_to_do() {
+fn a_wrong_request_is_refused_with_advice() {
     let folder = migrated();
     configure(folder.path(), "");
     enqueue(folder.path(), &lost(1, "a"));

@@ -95,7 +95,7 @@ fn a_person_is_asked_before_many_are_touched_and_only_a_yes_is_one() {
 }
 
 #[test]
-fn who_says_yes_beforehand_is_not_asked() {
+fn yes_on_the_command_line_skips_the_question() {
     let Some(folder) = dead_letters() else {
         return;
     };

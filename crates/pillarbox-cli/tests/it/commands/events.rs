@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn the_demo_ends_with_a_verdict_from_what_was_really_seen() {
+fn the_demo_judges_the_events_that_it_received() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(
         folder.path(),
@@ -41,7 +41,7 @@ fn the_demo_ends_with_a_verdict_from_what_was_really_seen() {
 }
 
 #[test]
-fn what_is_enqueued_is_pending_until_a_relay_has_run() {
+fn an_enqueued_event_is_pending_until_a_relay_has_run() {
     let folder = migrated();
     let args = [
         "enqueue",
@@ -124,7 +124,7 @@ fn a_bad_line_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn tail_shows_what_was_committed_whether_delivered_or_not() {
+fn tail_shows_committed_events_delivered_or_not() {
     let folder = migrated();
     run_with_input(
         folder.path(),

@@ -79,7 +79,7 @@ fn events_posted_as_json_a_list_or_ndjson_are_delivered_once() {
 }
 
 #[test]
-fn what_cant_be_taken_is_refused_whole_and_says_why() {
+fn a_request_with_a_bad_event_is_refused_completely() {
     let folder = migrated();
     configure(
         folder.path(),

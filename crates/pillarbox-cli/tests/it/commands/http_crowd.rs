@@ -24,7 +24,7 @@ fn begun(served: &Served, text: &str) -> TcpStream {
 }
 
 #[test]
-fn those_who_ask_nothing_give_their_places_up() {
+fn idle_connections_are_closed() {
     let (_folder, served) = served();
     let silent: Vec<TcpStream> = (0..CONNECTIONS).map(|_| begun(&served, "GET /v1/st")).collect();
     // The next client waits, but not for ever.

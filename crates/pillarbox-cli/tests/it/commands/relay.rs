@@ -109,7 +109,7 @@ fn a_relay_serves_its_status_and_health_and_sums_up_at_the_end() {
 }
 
 #[test]
-fn a_route_chooses_what_its_events_look_like() {
+fn a_route_chooses_the_envelope() {
     let folder = migrated();
     let yaml = "outbox:\n  sinks: { out: { url: 'stdout:' } }\n  routes:\n    \
                 - { topic: 'a.>', sink: out, envelope: cloudevents, source: /shop }\n    \

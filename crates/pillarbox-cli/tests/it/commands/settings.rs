@@ -33,7 +33,7 @@ fn an_unknown_key_names_the_nearest_and_every_command_refuses_it() {
 }
 
 #[test]
-fn config_check_shows_what_is_in_force_and_no_secret() {
+fn config_check_shows_the_settings_in_force_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let output = pillarbox(folder.path())
         .args(["config", "check"])

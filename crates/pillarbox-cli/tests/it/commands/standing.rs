@@ -10,7 +10,7 @@ use pillarbox_relay::{
 use super::*;
 
 #[tokio::test]
-async fn status_shows_what_keeps_a_relay_from_delivering() {
+async fn status_shows_troubles() {
     let folder = migrated();
     let url = format!("sqlite:{}", folder.path().join("pillarbox.db").display());
     let store = connect::store(&DatabaseOptions::new(url)).unwrap().store;
@@ -73,7 +73,7 @@ fn until_classes(folder: &Path, expected: &[&str]) {
 }
 
 #[test]
-fn a_relay_without_classes_leaves_those_of_others_alone() {
+fn a_relay_without_classes_keeps_the_classes_of_others() {
     let folder = migrated();
     let start = |backpressure: &str| {
         let text = format!("outbox:\n  sinks:\n    out: {{ url: \"null:\" }}\n{backpressure}");

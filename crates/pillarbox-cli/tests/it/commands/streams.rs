@@ -71,7 +71,7 @@ async fn a_missing_stream_says_streams_apply_which_makes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_topic_of_kafka_says_what_makes_it_and_events_arrive_there() {
+async fn a_missing_kafka_topic_stops_the_relay_until_topics_apply() {
     let Some(kafka) = servers::kafka().await else {
         return;
     };

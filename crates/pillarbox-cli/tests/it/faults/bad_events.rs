@@ -74,7 +74,7 @@ async fn a_stored_row_that_cannot_be_read_is_dead_with_its_reason_and_holds_up_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_route_takes_or_nats_finds_too_large_is_dead_and_says_so_and_its_key_goes_on() {
+async fn an_event_without_a_route_or_too_large_for_nats_dies_and_its_key_continues() {
     let Some((scene, nats)) = Scene::start(|config| {
         config.routes = format!(
             "[{{ topic: 'orders.>', sink: events, stream: {STREAM} }}, {{ topic: 'small.>', sink: events, stream: SMALL }}]"

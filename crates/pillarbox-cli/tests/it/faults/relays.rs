@@ -102,7 +102,7 @@ async fn a_lease_that_expires_while_its_holder_sleeps_breaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_finishes_what_is_in_flight_and_another_relay_takes_over_sooner_than_the_lease() {
+async fn sigterm_finishes_events_in_flight_and_frees_the_lanes_at_once() {
     let lease = Duration::from_secs(30);
     let Some((scene, _nats)) = Scene::start(|config| config.lease_ms = 30_000).await else {
         return;

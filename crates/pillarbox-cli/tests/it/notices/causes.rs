@@ -95,7 +95,7 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_more_die_they_are_told_again_once_in_a_quiet_period() {
+async fn more_deaths_repeat_the_notice_once_per_quiet_period() {
     for scene in scenes().await {
         let receiver = Receiver::start();
         scene.tells(receiver.port(), ", quiet_period_seconds: 1");
@@ -143,7 +143,7 @@ async fn while_more_die_they_are_told_again_once_in_a_quiet_period() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_relays_one_tells() {
+async fn one_of_two_relays_sends_the_notices() {
     for scene in scenes().await {
         let receiver = Receiver::start();
         scene.tells(receiver.port(), "");

@@ -20,7 +20,7 @@ fn schedule(more: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_died_is_delivered_by_the_schedule_once_its_cause_is_mended() {
+async fn the_schedule_delivers_dead_events_once_the_cause_is_fixed() {
     for scene in scenes().await {
         scene.enqueue("lost.a", 30);
         scene.enqueue("other.a", 1);

@@ -96,7 +96,7 @@ fn a_webhook_that_is_gone_is_asked_again_after_a_restart_only() {
 }
 
 #[test]
-fn a_test_notice_tells_which_channel_works() {
+fn a_test_notice_shows_which_channel_works() {
     let scene = Scene::sqlite();
     let receiver = Receiver::start();
     scene.tells(receiver.port(), "");

@@ -49,7 +49,7 @@ fn a_rule_reads_the_payload_the_headers_and_the_events_fields() {
 }
 
 #[test]
-fn a_failure_names_the_rule_and_what_it_reads() {
+fn a_failure_names_the_rule_and_its_fields() {
     let failure = check(
         "size(payload.stores_involved) > 0",
         json!({ "stores_involved": [] }),
@@ -72,13 +72,13 @@ fn a_missing_field_fails_the_check_and_is_named() {
 }
 
 #[test]
-fn what_is_no_bool_fails_the_check() {
+fn a_rule_that_returns_no_bool_fails_the_check() {
     let failure = check("payload.n", json!({ "n": 1 })).unwrap();
     assert!(failure.problem.contains("neither true nor false"), "{failure}");
 }
 
 #[test]
-fn no_value_of_the_payload_is_told() {
+fn no_value_of_the_payload_is_shown() {
     let payload = json!({ "card": "4111-secret", "n": 0, "list": ["4111-secret"], "when": "4111-secret" });
     for rule in [
         "payload.card == 'x'",
@@ -212,7 +212,7 @@ fn matches_slowly(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn a_pattern_matches_what_the_plain_way_matches(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+    fn a_compiled_pattern_matches_like_the_plain_one(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
         prop_assert_eq!(matches_pattern(&pattern, &text), matches_slowly(pattern.as_bytes(), text.as_bytes()));
     }
 

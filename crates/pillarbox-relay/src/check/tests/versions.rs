@@ -102,7 +102,7 @@ async fn an_aggregates_versions_must_increase() {
 }
 
 #[tokio::test]
-async fn a_restart_remembers_versions_by_the_store_and_reads_again_what_was_not_settled() {
+async fn a_restart_checks_unsettled_events_again_with_the_same_result() {
     let store = Arc::new(Versions::default());
     store
         .latest

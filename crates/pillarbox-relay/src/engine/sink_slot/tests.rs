@@ -103,7 +103,7 @@ use Resolution::Returned;
 use SinkErrorKind::{Full, MissingStream, NotGranted, Refused, Timeout, Unavailable, Unreachable};
 
 #[test]
-fn what_is_wrong_with_a_destination_pauses_it_alone_and_charges_nobody() {
+fn a_fault_of_a_destination_pauses_only_it_and_charges_no_event() {
     for kind in [MissingStream, Full, NotGranted, Unavailable, Timeout] {
         let mut scene = Scene::new();
         let resolved = scene.resolve(
@@ -129,7 +129,7 @@ fn a_broken_connection_pauses_the_sink() {
 }
 
 #[test]
-fn a_destination_that_falls_silent_in_the_middle_of_a_batch_charges_nobody() {
+fn a_destination_that_stops_answering_within_a_batch_charges_no_event() {
     let mut scene = Scene::new();
     let silent = || ("a", failed(Timeout));
     let resolved = scene.resolve(false, vec![("a", Delivered), silent(), silent(), ("a", NotTried)]);

@@ -134,7 +134,7 @@ fn a_returned_event_goes_out_again_before_its_followers() {
 /// Otherwise it would be the last of each batch while other events arrive, and no later answer would show that it is at
 /// fault.
 #[test]
-fn what_got_no_answer_goes_out_before_others_and_what_nobody_took_behind_them() {
+fn a_timed_out_event_is_sent_first() {
     let mut window = window(true);
     admit(&mut window, &["a", "b", "c", "d"]);
     let mut batch = window.take_batch([0], 2);
@@ -263,7 +263,7 @@ fn a_closed_sink_leaves_its_keys_to_the_store_and_the_others_go_on() {
 }
 
 #[test]
-fn what_waits_in_the_side_table_for_a_closed_sink_is_not_overtaken() {
+fn parked_events_of_a_closed_sink_are_not_overtaken() {
     let mut window = Window::new(vec![false, false], [], 0);
     window.close(1);
     let parked = |seq, sink| Entry::new(stored(seq, "a"), to(sink), None);

@@ -27,7 +27,7 @@ async fn the_notice_is_on_its_stdin() {
 }
 
 #[tokio::test]
-async fn its_exit_code_and_last_words_are_passed_on() {
+async fn its_exit_code_and_last_output_are_reported() {
     let error = tell(
         "echo first >&2; printf 'no \\033[1mmodem\\n\\n' >&2; exit 3",
         LONG,
@@ -89,7 +89,7 @@ async fn ended(pid: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn what_it_started_is_killed_with_it() {
+async fn its_children_are_killed_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let (script, pid) = with_a_child(folder.path());
     let error = tell(&script, Duration::from_secs(2)).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn what_it_started_is_killed_with_it() {
 }
 
 #[tokio::test]
-async fn what_it_started_is_killed_when_the_relay_stops() {
+async fn its_children_are_killed_when_the_relay_stops() {
     let folder = tempfile::tempdir().unwrap();
     let (script, pid) = with_a_child(folder.path());
     let telling = tokio::spawn(async move { tell(&script, LONG).await });

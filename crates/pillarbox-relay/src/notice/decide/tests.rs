@@ -173,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn a_list_that_was_cut_off_says_nothing_about_what_is_missing() {
+fn an_incomplete_list_ends_no_notice() {
     let mut world = World::new();
     for step in [Step::Die(0, 1), Step::Look, Step::Mend(0)] {
         world.step(&step);

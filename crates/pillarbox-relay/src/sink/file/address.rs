@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_meant_is_refused() {
+    fn a_bad_address_of_a_file_is_refused() {
         for url in [
             "file:",
             "file:a/",

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_of_several_was_refused_for_is_not_yet_an_events_own() {
+    fn a_refusal_of_several_events_blames_none_of_them() {
         for code in [Code::MessageSizeTooLarge, Code::InvalidRecord] {
             assert!(matches!(refusal(code, "t", 1), Refusal::Shared(_)), "{code:?}");
         }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_connection_says_what_to_check() {
+    fn a_connection_error_gives_advice() {
         let problem = |code, reason: &str| Problem {
             code,
             reason: reason.into(),

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_a_line_of_its_own_and_what_is_left_out_is_not_compared() {
+    fn each_difference_is_a_line_and_unset_options_are_not_compared() {
         assert_eq!(differences(&spec(None, None, "1000"), &found()), [""; 0]);
         assert_eq!(
             differences(&spec(Some(12), Some(3), "2000"), &found()),

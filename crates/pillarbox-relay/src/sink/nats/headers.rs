@@ -175,7 +175,10 @@ mod tests {
             event().partition_key("a\nb"),
             event().user_id("a\rb"),
         ] {
-            assert_eq!(raw_headers(&outgoing(bad)).unwrap_err().kind, SinkErrorKind::Invalid);
+            assert_eq!(
+                raw_headers(&outgoing(bad)).unwrap_err().kind,
+                SinkErrorKind::Invalid
+            );
         }
     }
 

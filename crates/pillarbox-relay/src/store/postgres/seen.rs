@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_counts_for_the_epoch_it_was_read_under() {
+    fn a_position_counts_only_for_the_epoch_it_was_read_under() {
         let held = |lane, epoch| HeldLane {
             lane,
             epoch,

@@ -56,7 +56,7 @@ async fn events_below_the_low_marks_are_found() {
 }
 
 #[tokio::test]
-async fn a_collection_without_its_index_is_told_and_mended() {
+async fn a_missing_index_is_reported_and_created_again() {
     let Some(server) = servers::mongo().await else {
         return;
     };

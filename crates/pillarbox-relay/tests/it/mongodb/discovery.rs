@@ -202,7 +202,7 @@ async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_k
 
 /// The plan of the search for late commits: it reads only the index, and only unsettled events.
 #[tokio::test]
-async fn a_look_reads_what_is_unsettled_and_no_more() {
+async fn a_look_reads_only_unsettled_events() {
     let Some(server) = servers::mongo().await else {
         return;
     };
@@ -252,7 +252,7 @@ async fn a_look_reads_what_is_unsettled_and_no_more() {
 
 /// On a private server: transactions of other tests would hold the mark back.
 #[tokio::test]
-async fn what_is_decided_waits_for_open_transactions_and_no_longer() {
+async fn decided_waits_only_for_open_transactions() {
     let Some(server) = servers::Mongo::start().await else {
         return;
     };

@@ -176,7 +176,7 @@ async fn two_clusters_with_the_same_names_are_two_outboxes() {
 }
 
 #[tokio::test]
-async fn who_gave_away_an_unused_id_loses_the_transaction_once_and_no_event() {
+async fn a_shared_unused_id_fails_one_transaction() {
     let Some(application) = Application::new().await else {
         return;
     };
@@ -234,7 +234,7 @@ async fn a_new_limit_is_learnt_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_new_limit_is_felt_at_once_by_who_has_not_looked_for_seconds() {
+async fn a_new_limit_applies_at_once_after_seconds_without_a_look() {
     let Some(application) = before_a_new_limit().await else {
         return;
     };
@@ -292,7 +292,7 @@ impl Application {
 }
 
 #[tokio::test]
-async fn what_a_process_wrote_itself_counts_at_once_whatever_the_order_of_the_classes() {
+async fn a_process_counts_its_own_events_at_once() {
     let classes = [
         class("free", "free.>", None),
         class("far", "far.>", Some(1_000)),
@@ -309,7 +309,7 @@ async fn what_a_process_wrote_itself_counts_at_once_whatever_the_order_of_the_cl
 }
 
 #[tokio::test]
-async fn a_class_is_not_refused_for_what_others_wrote_while_the_relay_lives() {
+async fn a_class_is_not_refused_for_events_of_another_class() {
     let classes = [
         class("bulk", "bulk.>", Some(1_000)),
         class("orders", "order.>", Some(20)),

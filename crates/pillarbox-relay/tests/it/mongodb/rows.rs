@@ -102,7 +102,7 @@ async fn a_claimed_event_is_locked_for_a_minute_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_a_claimed_event_is_written_down_and_unlocks_it() {
+async fn settling_a_claimed_event_records_its_result_and_unlocks_it() {
     let Some(server) = servers::mongo().await else {
         return;
     };

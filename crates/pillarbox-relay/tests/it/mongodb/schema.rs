@@ -16,7 +16,7 @@ use pillarbox_testkit::servers::{self, Mongo, MongoOptions};
 use super::harness::MongoHarness;
 
 #[tokio::test]
-async fn a_server_that_stands_alone_is_told_what_it_lacks() {
+async fn a_standalone_server_is_refused_with_advice() {
     let options = MongoOptions {
         members: 0,
         ..MongoOptions::default()
@@ -135,7 +135,7 @@ async fn a_table_with_a_dot_is_in_the_database_before_it() {
 }
 
 #[tokio::test]
-async fn what_could_never_be_found_is_refused_where_it_is_written() {
+async fn a_document_that_discovery_cannot_find_is_refused_at_the_insert() {
     let Some(server) = servers::mongo().await else {
         return;
     };

@@ -207,7 +207,7 @@ fn not_migrated(refused: Result<Enqueued, EnqueueError>) {
 
 /// The version already exists, and the adapter recognises how its library reports that.
 #[tokio::test]
-async fn every_adapter_tells_who_comes_second_with_a_version() {
+async fn every_adapter_refuses_the_second_event_with_a_version() {
     use pillarbox_relay::check::versions::{AggregateVersions, VersionIndex};
     let Some(place) = place().await else { return };
     assert_eq!(

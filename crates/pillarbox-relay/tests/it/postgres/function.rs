@@ -23,7 +23,7 @@ async fn refusal(pool: &PgPool, call: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn what_the_function_wrote_is_what_a_relay_reads() {
+async fn a_relay_reads_the_events_of_the_function_unchanged() {
     let Some(place) = place().await else { return };
     let whole = "pillarbox.enqueue('shop.order.placed', 'customer-7', 'OrderPlaced', '{\"b\": 1.50, \"a\":[ ]}',
         aggregate_type => 'order', aggregate_id => 'o-1', aggregate_version => 3, headers => '{\"n\": \"1\"}',

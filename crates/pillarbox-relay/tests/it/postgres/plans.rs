@@ -165,7 +165,7 @@ async fn hot_statements_go_by_their_indexes() {
 /// An idle transaction elsewhere keeps every dead row version. Settled events must still cost a reader
 /// nothing.
 #[tokio::test]
-async fn what_was_settled_costs_a_follower_nothing_under_a_held_snapshot() {
+async fn settled_events_cost_a_reader_nothing_under_a_held_snapshot() {
     let Some(place) = place().await else { return };
     let mut holder = place.pool.begin().await.unwrap();
     sqlx::query("set transaction isolation level repeatable read")

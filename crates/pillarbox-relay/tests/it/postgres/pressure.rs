@@ -326,7 +326,7 @@ async fn the_function_for_any_language_refuses_as_the_library_does() {
 
 /// The cost is printed and not asserted, because machines are noisy.
 #[tokio::test]
-async fn what_the_check_costs_is_told() {
+async fn the_cost_of_the_check_is_printed() {
     let Some(place) = place().await else { return };
     let mut tx = place.pool.begin().await.unwrap();
     let outbox = Outbox::default();

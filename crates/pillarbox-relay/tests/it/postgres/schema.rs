@@ -38,7 +38,7 @@ async fn a_missing_table_says_pillarbox_migrate() {
 }
 
 #[tokio::test]
-async fn who_can_not_connect_is_told_why() {
+async fn a_failed_connection_gives_its_reason() {
     let Some(server) = servers::postgres().await else {
         return;
     };

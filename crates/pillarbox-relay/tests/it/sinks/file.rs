@@ -170,7 +170,7 @@ async fn several_relays_write_one_file() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_of_a_line_is_cut_off() {
+async fn a_half_written_line_is_cut_off() {
     let place = Place::new();
     publish(&*place.sink(""), 0..2).await;
     let mut file = OpenOptions::new()
@@ -202,7 +202,7 @@ fn failed(outcomes: &[Outcome]) -> (SinkErrorKind, String) {
 }
 
 #[tokio::test]
-async fn a_disk_that_refuses_is_told_apart() {
+async fn a_full_disk_and_a_missing_folder_have_different_errors() {
     let (kind, message) = failed(&publish(&*open("file:/dev/full"), 0..1).await);
     assert_eq!(kind, SinkErrorKind::Full, "{message}");
 

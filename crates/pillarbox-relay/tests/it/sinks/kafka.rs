@@ -136,13 +136,13 @@ impl SinkHarness for Own {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_broker_is_told_in_time_and_gets_over() {
+async fn a_killed_broker_is_reported_in_time_and_recovers() {
     let Some(server) = Kafka::start().await else {
         return;
     };
     server.create_topic("contract.event", 1).await;
     let sink = Arc::new(open(&server.url()));
-    contract::sink::an_outage_is_told_in_time_and_gets_over(Own { server, sink }).await;
+    contract::sink::an_outage_is_reported_in_time_and_ends(Own { server, sink }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -179,7 +179,7 @@ async fn streams_are_compared_then_made_then_changed() {
 }
 
 #[tokio::test]
-async fn applying_keeps_what_the_configuration_does_not_name_and_refuses_another_storage() {
+async fn applying_keeps_unset_options_and_refuses_another_storage() {
     let Some(server) = Nats::start().await else { return };
     let jetstream = jetstream::new(async_nats::connect(server.url()).await.unwrap());
     let made = stream::Config {
@@ -221,7 +221,7 @@ async fn applying_keeps_what_the_configuration_does_not_name_and_refuses_another
 }
 
 #[tokio::test]
-async fn a_subject_nobody_takes_and_one_that_belongs_elsewhere_say_what_to_do() {
+async fn a_subject_without_a_stream_or_of_another_stream_gives_advice() {
     let Some(server) = Nats::start().await else { return };
     let sink = open(&server.url(), vec![spec("A", "contract.>"), spec("B", "b.>")]);
     sink.apply_streams().await.unwrap();

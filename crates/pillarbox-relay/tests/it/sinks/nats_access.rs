@@ -82,7 +82,7 @@ async fn a_wrong_token_is_a_matter_of_configuration_and_stays_hidden() {
 }
 
 #[tokio::test]
-async fn a_password_changed_at_the_server_is_told_and_the_old_one_given_back_is_enough() {
+async fn a_changed_password_is_reported_and_the_old_one_restored_works() {
     const RIGHT: &str = "authorization { user: app, password: richtig }";
     let Some(mut server) = Nats::start_with(NatsOptions::configured(RIGHT)).await else {
         return;

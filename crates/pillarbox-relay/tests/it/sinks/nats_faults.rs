@@ -74,7 +74,7 @@ async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() 
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_told_at_once_and_leaves_what_was_sent_in_doubt() {
+async fn a_broken_connection_is_reported_at_once_and_leaves_events_in_doubt() {
     let Some(mut server) = Nats::start().await else {
         return;
     };

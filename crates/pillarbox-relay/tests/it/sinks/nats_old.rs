@@ -32,7 +32,7 @@ async fn harness() -> Option<Harness> {
 sink_contract!(harness);
 
 #[tokio::test]
-async fn an_old_server_takes_a_batch_and_drops_what_it_has() {
+async fn an_old_server_accepts_a_batch_and_drops_copies() {
     let Some(server) = server().await else { return };
     let sink = open(&server.url(), vec![spec("S", "contract.>")]);
     sink.apply_streams().await.unwrap();
@@ -73,7 +73,7 @@ async fn an_old_server_has_its_streams_compared_made_and_changed() {
 }
 
 #[tokio::test]
-async fn an_old_server_tells_what_is_wrong_like_a_new_one() {
+async fn an_old_server_gives_the_same_errors_as_a_new_one() {
     let Some(server) = server().await else { return };
     let sink = open(&server.url(), vec![spec("A", "contract.>"), spec("B", "b.>")]);
     sink.apply_streams().await.unwrap();

@@ -112,7 +112,7 @@ async fn a_server_that_wants_to_know_its_clients_takes_our_certificate() {
 }
 
 #[tokio::test]
-async fn a_better_certificate_is_enough_to_go_on() {
+async fn a_replaced_certificate_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "ours");
     let Some(mut server) = authority.server("nats.example", false).await else {
@@ -164,13 +164,13 @@ async fn an_address_that_asks_for_tls_never_speaks_in_the_clear() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_told_as_such() {
+async fn a_server_without_tls_is_reported() {
     let Some(server) = Nats::start().await else { return };
     assert_refused(&address(&server, ""), "TLS").await;
 }
 
 #[test]
-fn a_file_that_holds_no_certificate_is_told_before_connecting() {
+fn a_file_without_a_certificate_is_refused_before_connecting() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.pem");
     std::fs::write(&empty, "no certificate\n").unwrap();

@@ -132,7 +132,7 @@ pub async fn status_shows_what_a_relay_reports(harness: Arc<dyn StoreHarness>) {
     );
 }
 
-pub async fn the_kinds_of_the_latest_events_are_told(harness: Arc<dyn StoreHarness>) {
+pub async fn the_kinds_of_the_latest_events_are_listed(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let admin = scene.harness.admin();
     assert_eq!(admin.kinds(100).await.unwrap(), Look::default());
@@ -221,7 +221,7 @@ pub async fn the_latest_events_are_listed(harness: Arc<dyn StoreHarness>) {
     assert_eq!(recent[2].event, events[3]);
 }
 
-pub async fn the_low_mark_is_below_what_is_pending(harness: Arc<dyn StoreHarness>) {
+pub async fn the_low_mark_is_below_pending_events(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness.clone()).await;
     let events = scene.stored("a", 3).await;
     scene.publish(&events[..1]).await;

@@ -76,7 +76,7 @@ pub async fn pending_events_are_counted_by_topic(harness: Arc<dyn StoreHarness>)
     assert!(some.not_counted >= 2, "{some:?}");
 }
 
-pub async fn figures_are_told_with_their_age(harness: Arc<dyn StoreHarness>) {
+pub async fn figures_have_their_age(harness: Arc<dyn StoreHarness>) {
     let Some(gauge) = harness.gauge() else { return };
     // PostgreSQL can't tell a sequence that was never used from one that gave out its first number.
     Scene::new(harness.clone()).await.commit_key("a", 1).await;

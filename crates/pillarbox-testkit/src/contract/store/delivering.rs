@@ -13,7 +13,7 @@ use super::{
     scene::*,
 };
 
-pub async fn a_delivery_is_nobody_elses_until_its_lease_ends(harness: Arc<dyn StoreHarness>) {
+pub async fn a_claimed_delivery_is_claimed_again_only_after_its_lease(harness: Arc<dyn StoreHarness>) {
     let notices = notices(&*harness);
     assert_eq!(
         notices.claim("log", LONG).await.unwrap(),

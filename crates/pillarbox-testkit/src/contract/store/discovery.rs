@@ -103,7 +103,7 @@ pub async fn pages_of_any_size_keep_the_order_of_seq(harness: Arc<dyn StoreHarne
     }
 }
 
-pub async fn a_new_reader_returns_only_what_is_pending(harness: Arc<dyn StoreHarness>) {
+pub async fn a_new_reader_returns_only_pending_events(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 6).await;
     scene
@@ -210,7 +210,7 @@ pub async fn decided_reaches_the_last_event(harness: Arc<dyn StoreHarness>) {
 
 /// A reader that reads until there is no more has everything that was committed before it requested the last
 /// page.
-pub async fn what_is_committed_between_two_pages_is_read_with_the_rest(harness: Arc<dyn StoreHarness>) {
+pub async fn events_committed_between_two_pages_are_read(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let mut reader = scene.reader();
     drain(&mut reader, page(2)).await;

@@ -50,7 +50,7 @@ pub(super) fn all() -> DeadFilter {
     DeadFilter::default()
 }
 
-pub async fn a_dead_letter_tells_everything(harness: Arc<dyn StoreHarness>) {
+pub async fn a_dead_letter_has_all_fields(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let event = scene.stored("a", 1).await.remove(0);
     let begin = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
@@ -127,7 +127,7 @@ pub async fn only_the_latest_failures_are_kept(harness: Arc<dyn StoreHarness>) {
     assert_eq!(failures[FAILURES_MAX - 1].error, format!("no {tries}"));
 }
 
-pub async fn what_died_untried_has_no_failure(harness: Arc<dyn StoreHarness>) {
+pub async fn an_event_that_died_untried_has_no_failure(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let event = scene.stored("a", 1).await.remove(0);
     let mut untried = dead(&event, 0);

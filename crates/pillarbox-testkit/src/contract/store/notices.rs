@@ -57,7 +57,7 @@ pub(super) async fn claimed(notices: &Notices, channel: &str, lease: Duration) -
     }
 }
 
-pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>) {
+pub async fn open_letters_are_counted_by_cause(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     assert!(letters(&scene).causes().await.unwrap().is_empty());
     let (events, others) = (scene.stored("a", 3).await, scene.stored("b", 1).await);
@@ -98,7 +98,7 @@ pub async fn what_is_open_is_counted_by_its_cause(harness: Arc<dyn StoreHarness>
     assert_eq!(since(Timestamp::UNIX_EPOCH).await, 0);
 }
 
-pub async fn one_relay_tells(harness: Arc<dyn StoreHarness>) {
+pub async fn one_relay_sends_a_notice(harness: Arc<dyn StoreHarness>) {
     let notices = notices(&*harness);
     for before in [0, 1, 2] {
         let tries: Vec<Telling> = (0..4).map(|_| telling(PRINT, before)).collect();
@@ -132,7 +132,7 @@ async fn told_group(scene: &Scene, notices: &Notices) -> DeadGroup {
     groups.remove(0)
 }
 
-pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
+pub async fn sent_notices_are_recorded(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let notices = notices(&*scene.harness);
     let (begin, told) = notices.told().await.unwrap();
@@ -167,7 +167,7 @@ pub async fn what_was_told_is_remembered(harness: Arc<dyn StoreHarness>) {
     assert_eq!(group.told_at, None, "that it is over, they were told");
 }
 
-pub async fn an_outcome_counts_what_became_of_the_letters(harness: Arc<dyn StoreHarness>) {
+pub async fn an_outcome_counts_replayed_and_discarded_letters(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let (events, others) = (scene.stored("a", 4).await, scene.stored("b", 1).await);
     die(&scene, &events, "this").await;
@@ -290,7 +290,7 @@ pub async fn a_replayed_event_that_still_waits_is_no_recovery(harness: Arc<dyn S
 }
 
 /// The check that relays make, over this store.
-pub async fn a_trouble_that_lasts_is_told_once_and_when_it_is_over(harness: Arc<dyn StoreHarness>) {
+pub async fn a_trouble_has_one_notice_and_one_when_it_ends(harness: Arc<dyn StoreHarness>) {
     let notices = notices(&*harness);
     let (store, relays) = (harness.store(), [RelayId::now_v7(), RelayId::now_v7()]);
     for relay in relays {
@@ -342,7 +342,7 @@ pub async fn a_trouble_that_lasts_is_told_once_and_when_it_is_over(harness: Arc<
     assert_eq!(said, [(Kind::TroubleOpened, 2), (Kind::TroubleRecovered, 0)]);
 }
 
-pub async fn what_is_over_is_forgotten(harness: Arc<dyn StoreHarness>) {
+pub async fn old_records_of_ended_causes_are_deleted(harness: Arc<dyn StoreHarness>) {
     let long = notices(&*harness);
     let over = |fingerprint| Telling {
         state: ToldState::Recovered,

@@ -12,7 +12,7 @@ use pillarbox_relay::{
 
 use super::{StoreHarness, scene::*};
 
-pub async fn a_failed_event_is_due_after_its_delay_with_those_behind_it(harness: Arc<dyn StoreHarness>) {
+pub async fn a_failed_event_is_due_after_its_delay_with_the_held_ones(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 4).await;
     let later = scene.stored("b", 1).await;
@@ -266,7 +266,7 @@ pub async fn a_keys_due_events_come_together_and_in_order(harness: Arc<dyn Store
     assert!(scene.due().await.events.is_empty());
 }
 
-pub async fn due_tells_when_the_next_one_comes(harness: Arc<dyn StoreHarness>) {
+pub async fn due_returns_the_time_until_the_next_one(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     assert_eq!(scene.due().await.next, None);
     let a = scene.stored("a", 2).await;
@@ -320,7 +320,7 @@ pub async fn a_corrupt_parked_row_is_unreadable_and_frees_its_key(harness: Arc<d
     scene.until_due(&events[1..]).await;
 }
 
-pub async fn blocked_keys_are_those_with_failing_or_held_events(harness: Arc<dyn StoreHarness>) {
+pub async fn a_key_with_failing_or_held_events_is_blocked(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let mut expected = HashSet::new();
     for key in ["a", "größe", "order-1"] {

@@ -204,7 +204,7 @@ pub async fn the_record_that_was_due_first_is_claimed_first(harness: Arc<dyn Sto
     assert_eq!(&*claimed(&*records, LONG).await.unwrap().key.name, "a");
 }
 
-pub async fn what_is_expired_is_dropped(harness: Arc<dyn StoreHarness>) {
+pub async fn expired_records_are_deleted(harness: Arc<dyn StoreHarness>) {
     let records = harness.records();
     let kept = |name, keep_for| Change {
         content: Some(Content {

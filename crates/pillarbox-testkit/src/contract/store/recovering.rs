@@ -62,7 +62,7 @@ pub async fn a_replayed_event_is_tried_again_in_order(harness: Arc<dyn StoreHarn
     assert_eq!((status.dead, status.failed, status.held), (0, 0, 0));
 }
 
-pub async fn what_waits_in_the_side_table_waits_behind_a_replayed_event(harness: Arc<dyn StoreHarness>) {
+pub async fn parked_events_wait_behind_a_replayed_event(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let events = scene.stored("a", 3).await;
     die(&scene, &events[..1], "no").await;

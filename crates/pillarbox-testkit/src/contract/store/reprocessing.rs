@@ -44,7 +44,7 @@ pub async fn one_relay_runs_a_schedule(harness: Arc<dyn StoreHarness>) {
     );
 }
 
-pub async fn only_what_may_be_replayed_is_a_candidate(harness: Arc<dyn StoreHarness>) {
+pub async fn only_replayable_letters_are_candidates(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let events = scene.stored("a", 5).await;
     die(&scene, &events[..4], "this").await;

@@ -29,7 +29,7 @@ pub async fn published_events_stay_published(harness: Arc<dyn StoreHarness>) {
     assert!(scene.due().await.events.is_empty());
 }
 
-pub async fn a_failed_event_tells_why_and_waits(harness: Arc<dyn StoreHarness>) {
+pub async fn a_failed_event_records_its_error_and_waits(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 1).await;
     for attempts in [1, 2] {
@@ -138,7 +138,7 @@ pub async fn settling_twice_is_the_same_as_once(harness: Arc<dyn StoreHarness>) 
     );
 }
 
-pub async fn what_is_published_never_goes_back(harness: Arc<dyn StoreHarness>) {
+pub async fn later_results_do_not_change_a_published_event(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 4).await;
     scene.publish(&events).await;

@@ -81,7 +81,7 @@ async fn a_stop_loses_nothing_and_the_next_one_goes_on_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_work_is_said_at_the_start() {
+async fn a_consumer_that_cannot_work_does_not_start() {
     let Some(nats) = Nats::start().await else { return };
     let Some((url, _effects)) = effects().await else {
         return;

@@ -150,7 +150,7 @@ async fn a_bad_network_to_jetstream_loses_nothing_and_keeps_the_order() {
 
 /// A client that can't keep up drops deliveries, although its connection stays open.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_that_is_dropped_on_the_way_is_read_again_before_what_follows() {
+async fn a_lost_delivery_is_read_again_before_later_ones() {
     let Some(nats) = Nats::start().await else { return };
     let Some((url, effects)) = effects().await else {
         return;

@@ -59,7 +59,7 @@ async fn acknowledged(context: &jetstream::Context) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_headers_are_not_utf8_stops_nobody() {
+async fn a_message_with_bad_headers_does_not_stop_the_consumer() {
     let Some(nats) = Nats::start().await else { return };
     let Some((url, effects)) = effects().await else {
         return;

@@ -33,7 +33,7 @@ async fn keys_go_side_by_side_and_each_keys_events_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_ends_is_acknowledged_what_was_done_and_its_reason_is_told() {
+async fn a_source_that_ends_receives_acknowledgements_and_its_reason_is_reported() {
     let mut stage = Stage::open(
         |_| {},
         |_| async {
@@ -152,7 +152,7 @@ async fn a_rejected_event_is_a_dead_letter_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_event_is_a_dead_letter_and_no_handler_sees_it() {
+async fn a_message_that_is_not_an_event_is_a_dead_letter_without_a_handler() {
     let mut stage = Stage::open(|_| {}, |_| async { Ok(()) });
     stage.send(not_an_event(1));
     stage.send(event(2, "a"));
@@ -376,7 +376,7 @@ async fn a_broker_that_does_not_answer_holds_up_a_stop_no_longer_than_handlers_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lag_shows_what_fails_and_since_when() {
+async fn the_lag_shows_failing_events_and_their_age() {
     let stage = Stage::open(
         |options| options.attempts_max = 100,
         |_| async { Err("not today".into()) },

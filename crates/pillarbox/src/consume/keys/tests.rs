@@ -61,7 +61,7 @@ fn a_failing_message_holds_back_only_its_key_until_it_is_due() {
 }
 
 #[test]
-fn what_could_not_be_tried_is_next() {
+fn an_untried_event_is_next() {
     let mut keys = Keys::new();
     keys.push(key("a"), 1);
     keys.push(key("b"), 2);
@@ -71,7 +71,7 @@ fn what_could_not_be_tried_is_next() {
 }
 
 #[test]
-fn of_a_lane_that_leaves_only_what_is_at_work_stays_and_nothing_follows_it() {
+fn a_leaving_lane_keeps_only_its_running_event() {
     let mut keys = Keys::new();
     for (lane, n) in [(1, 1), (1, 2), (2, 3)] {
         keys.push((lane, Arc::from("a")), n);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_client_can_not_read_is_told_from_what_it_can() {
+    fn headers_that_the_client_cannot_read_are_recognised() {
         for fine in [
             &b""[..],
             b"NATS/1.0\r\n\r\n",

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_match_is_a_pattern_too() {
+    fn the_intersection_of_two_patterns_is_a_pattern() {
         for (one, other, expected) in [
             ("a.b", "a.b", Some("a.b")),
             ("a.b", "a.c", None),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_letters_of_what_is_consumed_have_to_be_taken() {
+    fn consumed_subjects_need_a_stream_for_their_dead_letters() {
         let patterns = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         for (consumed, stream, expected) in [
             (&["shop.order"][..], &["shop.>"][..], &["shop.order.dead"][..]),

@@ -107,7 +107,7 @@ fn cloud_events_of_both_kinds() {
 }
 
 #[test]
-fn what_the_outbox_event_router_emits() {
+fn an_event_of_the_outbox_event_router_is_read() {
     let mut message = message(&[("id", ID), ("eventType", "OrderPlaced")], "{}");
     message.key = Some(Bytes::from_static(b"o-1"));
     let received = Received::read(&message).unwrap();
@@ -116,7 +116,7 @@ fn what_the_outbox_event_router_emits() {
 }
 
 #[test]
-fn what_is_no_event_says_why() {
+fn a_message_that_is_not_an_event_gives_the_reason() {
     let no_version: Vec<_> = RAW
         .iter()
         .map(|&(name, text)| match name {

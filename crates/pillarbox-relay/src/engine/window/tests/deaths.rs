@@ -39,7 +39,7 @@ fn a_death_that_blocks_holds_its_followers() {
 
 /// The settlement of a delayed event says that the key is free, but it was taken before the death.
 #[test]
-fn a_key_told_free_stays_blocked_by_a_death_that_is_not_written_yet() {
+fn an_unwritten_death_keeps_a_freed_key_blocked() {
     let mut window = window(false);
     window.admit_parked(Entry::new(stored(1, "a"), strict(), None), true);
     let delayed = window.take_batch([0], 10);

@@ -9,7 +9,7 @@ fn wait(window: &mut Window, seq: Seq, key: &str, page: Option<u64>) {
 }
 
 #[test]
-fn what_cannot_be_judged_yet_waits_uncharged_and_holds_only_its_key() {
+fn an_unchecked_event_waits_uncharged_and_holds_only_its_key() {
     let mut window = window(false);
     let page = window.open_page(1..=4, 4);
     wait(&mut window, 1, "a", Some(page));
@@ -40,7 +40,7 @@ fn what_cannot_be_judged_yet_waits_uncharged_and_holds_only_its_key() {
 }
 
 #[test]
-fn one_that_waits_behind_another_in_flight_is_not_overtaken() {
+fn an_unchecked_event_behind_one_in_flight_is_not_overtaken() {
     let mut window = window(false);
     let page = window.open_page(1..=3, 3);
     window.admit(Entry::new(stored(1, "a"), to(0), Some(page)));
@@ -56,7 +56,7 @@ fn one_that_waits_behind_another_in_flight_is_not_overtaken() {
 }
 
 #[test]
-fn a_key_that_comes_free_does_not_let_out_what_could_not_be_judged() {
+fn a_freed_key_does_not_release_unchecked_events() {
     let mut window = window(false);
     window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
     window.blocked.insert((lane_of("a"), key_hash("a")));

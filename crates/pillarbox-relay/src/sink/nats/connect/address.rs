@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_what_it_should_hold_is_told_before_connecting() {
+    fn a_file_with_the_wrong_content_is_refused_before_connecting() {
         for setting in ["ca", "cert", "key"] {
             let url = format!("tls://h?{setting}=Cargo.toml");
             let error = Address::parse(&url)

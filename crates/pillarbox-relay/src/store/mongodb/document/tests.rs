@@ -92,7 +92,7 @@ fn a_document_of_another_languages_service_is_an_event() {
 }
 
 #[test]
-fn a_document_that_is_no_event_says_why_and_whose_it_is() {
+fn an_unreadable_document_keeps_its_key_and_gives_the_reason() {
     for (name, value, problem) in [
         ("event_id", Bson::from("x"), "UUID"),
         ("topic", Bson::from(1), "topic is not a text"),

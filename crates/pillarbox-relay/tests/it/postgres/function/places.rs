@@ -148,7 +148,7 @@ async fn place_and_tenant() -> Option<(Place, String, String)> {
 }
 
 #[tokio::test]
-async fn who_may_not_make_the_function_has_the_tables_and_is_told_what_to_ask_for() {
+async fn without_the_right_to_create_the_function_the_tables_are_created() {
     let Some((place, name, url)) = place_and_tenant().await else {
         return;
     };

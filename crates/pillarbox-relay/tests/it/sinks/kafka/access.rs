@@ -163,7 +163,7 @@ async fn a_certificate_for_another_host_is_not_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_not_granted_is_told_as_the_topics_own_trouble() {
+async fn a_topic_that_is_not_granted_is_an_error_of_the_topic() {
     let options = with_users("SASL_PLAINTEXT")
         .set(
             "authorizer.class.name",

@@ -135,7 +135,7 @@ async fn nothing_is_lost_or_out_of_order_when_the_broker_is_killed_during_transa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_broker_leaves_what_was_sent_in_doubt() {
+async fn a_frozen_broker_leaves_sent_events_in_doubt() {
     let Some(mut server) = Kafka::start().await else {
         return;
     };

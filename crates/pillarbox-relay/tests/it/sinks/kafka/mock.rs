@@ -157,7 +157,7 @@ async fn too_few_replicas_for_a_while_delay_and_keep_the_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_few_replicas_for_long_are_told_in_time_and_get_over() {
+async fn too_few_replicas_are_reported_in_time_and_recover() {
     let cluster = cluster();
     let sink = sink_at(&cluster, "");
     cluster.request_errors(
@@ -178,7 +178,7 @@ async fn too_few_replicas_for_long_are_told_in_time_and_get_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_given_up_is_not_sent_later() {
+async fn a_timed_out_event_is_not_sent_later() {
     let cluster = cluster();
     let sink = sink_at(&cluster, "");
     cluster.request_errors(
@@ -199,7 +199,7 @@ async fn what_was_given_up_is_not_sent_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_stays_full_is_told_in_time_and_keeps_the_order() {
+async fn a_full_queue_is_reported_in_time_and_keeps_the_order() {
     let cluster = cluster();
     let sink = sink_at(&cluster, "queue_events_max=4");
     cluster.request_errors(
@@ -219,7 +219,7 @@ async fn a_queue_that_stays_full_is_told_in_time_and_keeps_the_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_broker_is_told_in_time_and_what_it_took_late_is_a_copy() {
+async fn a_slow_broker_is_reported_in_time_and_late_events_are_copies() {
     let cluster = cluster();
     let sink = sink_at(&cluster, "");
     let mut waiting = Waiting::new();

@@ -92,7 +92,7 @@ async fn losing_the_middle_of_three_holds_the_third() {
 
 /// A broker that has nothing from a producer yet accepts its second request even if it refused the first.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_behind_a_refused_request_does_not_arrive_in_its_stead() {
+async fn requests_after_a_refused_one_are_not_stored() {
     let Some(server) = servers::kafka().await else {
         return;
     };

@@ -33,7 +33,7 @@ async fn a_stranger_reads_keys_headers_and_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_who_reads_committed_never_sees_an_aborted_batch() {
+async fn a_read_committed_consumer_never_sees_an_aborted_batch() {
     let Some(server) = servers::kafka().await else {
         return;
     };

@@ -78,7 +78,7 @@ async fn topics_are_compared_then_made_then_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applying_keeps_what_the_configuration_does_not_name_and_refuses_what_kafka_can_not() {
+async fn applying_keeps_unset_options_and_refuses_impossible_changes() {
     let Some(server) = servers::kafka().await else {
         return;
     };

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::harness::{failure, in_order, new_topic, new_topic_with, open, read, to};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_what_is_committed_sees_batches_whole() {
+async fn a_read_committed_consumer_sees_whole_batches() {
     const EVENTS: usize = 50;
     let Some(server) = servers::kafka().await else {
         return;
@@ -81,7 +81,7 @@ async fn a_batch_with_a_refused_event_is_taken_back_and_goes_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_later_of_two_with_one_identity_has_it_and_the_former_stops() {
+async fn a_second_producer_with_one_id_fences_the_first() {
     let Some(server) = servers::kafka().await else {
         return;
     };

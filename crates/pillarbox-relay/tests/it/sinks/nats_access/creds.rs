@@ -86,7 +86,7 @@ impl Operator {
 }
 
 #[tokio::test]
-async fn a_creds_file_opens_the_door_and_one_of_a_stranger_does_not() {
+async fn only_a_valid_creds_file_connects() {
     let operator = Operator::new();
     let options = NatsOptions::configured(operator.configuration.as_str());
     let Some(server) = Nats::start_with(options).await else {

@@ -118,7 +118,7 @@ async fn a_subject_one_may_not_publish_to_fails_only_its_own_events_and_can_stil
 }
 
 #[tokio::test]
-async fn a_user_that_can_hear_no_acknowledgement_is_told_so_at_once() {
+async fn a_user_that_cannot_receive_acks_is_refused_at_once() {
     let Some(server) = server(r#"subscribe: ["elsewhere.>"]"#).await else {
         return;
     };
@@ -141,7 +141,7 @@ async fn a_user_that_can_hear_no_acknowledgement_is_told_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_user_that_may_only_publish_is_told_what_the_streams_of_the_configuration_ask_for() {
+async fn a_user_that_may_only_publish_learns_the_missing_rights() {
     let Some(server) = server(r#"publish: ["contract.>"], subscribe: ["_INBOX.>"]"#).await else {
         return;
     };

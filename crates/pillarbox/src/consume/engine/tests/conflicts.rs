@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_costs_no_attempt_and_nobody_else_waits() {
+async fn a_conflict_costs_no_attempt_and_delays_no_other_key() {
     let mut stage = Stage::open(
         |options| options.attempts_max = 2,
         |call| async move {
@@ -39,7 +39,7 @@ async fn a_handler_that_conflicts_for_ever_ends_with_the_dead_letters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_before_the_handler_begins_are_nobodys_fault() {
+async fn conflicts_before_the_handler_are_not_charged() {
     let mut stage = Stage::open(|options| options.attempts_max = 2, |_| async { Ok(()) });
     stage.conflicts_before_the_handler(1_000);
     stage.send(event(1, "a"));
@@ -65,7 +65,7 @@ async fn a_handlers_first_conflict_is_excused_however_many_there_were_before_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_rejected_stays_so_however_many_conflicts_its_burial_has() {
+async fn conflicts_do_not_revoke_a_rejection() {
     let mut stage = Stage::open(|_| {}, |_| async { Err(HandlerError::reject("nonsense")) });
     stage.letters_away(true);
     stage.send(event(1, "a"));

@@ -9,7 +9,7 @@ use super::stage::{Stage, event};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn what_was_at_work_when_a_process_died_is_tried_alone_and_passes() {
+async fn an_event_that_ran_at_a_crash_is_tried_alone_and_passes() {
     let mut stage = Stage::open_after_a_death(
         &[(1, 1), (3, 1)],
         |_| {},
@@ -118,7 +118,7 @@ async fn a_stop_leaves_no_counts_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_died_nothing_is_written() {
+async fn without_crashes_nothing_is_written() {
     let mut stage = Stage::open(
         |_| {},
         |_| async {

@@ -210,7 +210,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_was_written_after_a_count_is_not_in_it() {
+    fn events_written_after_a_count_are_not_in_it() {
         let mut written = Written::default();
         let start = Instant::now() + SECOND;
         assert_eq!((written.total(), written.before(start)), (0, 0));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_renewed_by_one_at_a_time() {
+    fn one_caller_at_a_time_renews_the_figures() {
         let asked = Instant::now();
         let mut known = Known::default();
         let classes = classes(asked, Duration::ZERO);
