@@ -156,7 +156,7 @@ async fn heads(
     Ok(connection.all(ready).await?.iter().filter_map(read).collect())
 }
 
-/// Each head with the events behind it, up to a blocked one. The index `key` serves each lookup.
+/// Each head with the events behind it, up to a blocking dead event. The index `key` serves each lookup.
 async fn chains(
     connection: &Connection,
     heads: Vec<Bson>,

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_words_are_filled_in() {
+    fn only_known_placeholders_are_filled_in() {
         let sql = "select {micros d.at}, '{}' from {dead} as d where {in d.seq $1} {lock d}";
         assert_eq!(
             Dialect::Postgres.complete(sql),

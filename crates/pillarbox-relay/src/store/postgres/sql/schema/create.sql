@@ -70,8 +70,8 @@ with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_i
 create index if not exists {index_txid} on {events} (txid, seq);
 
 -- Failing, held and delayed events: the few that wait. due_at is set for a key's failing head and for delayed
--- events, and null for events held behind a head. A blocked event is dead, and its key waits until a person replays
--- or discards it.
+-- events, and null for events held behind a head. A blocking dead event has the state blocked: its key waits until a
+-- person replays or discards it.
 create table if not exists {events_parked} (
     seq     bigint primary key,
     lane    smallint not null,

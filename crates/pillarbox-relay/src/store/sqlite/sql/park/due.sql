@@ -17,7 +17,7 @@ member as materialized (
         select q.seq
         from {events_parked} as q
         where not r.delayed and q.lane = r.lane and q.key = r.key and q.state <> 'delayed' and q.seq >= r.seq
-            -- No event behind a blocked one is sent.
+            -- No event behind a blocking dead event is sent.
             and q.seq < coalesce(
                 (
                     select min(b.seq)

@@ -38,7 +38,7 @@ create table if not exists {events} (
 create unique index if not exists {index_id} on {events} (id);
 
 -- Failing, held and delayed events. Of a key's failing and held events only the first has a due_at: the others wait
--- for it. A blocked event is dead, and its key waits until a person replays or discards it.
+-- for it. A blocking dead event has the state blocked: its key waits until a person replays or discards it.
 create table if not exists {events_parked} (
     seq integer primary key,
     lane integer not null,
