@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_made_event_has_its_size_and_says_which_it_is() {
+    fn a_generated_event_has_its_size_and_its_number() {
         let mut maker = Maker::new("t", 3, 300);
         let events = maker.take(50);
         assert!(events.iter().all(|event| event.payload.len() == 300));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_copies_and_disorder_are_told_apart() {
+    fn loss_copies_and_disorder_are_counted_separately() {
         let mut check = Check::new(&[4, 1]);
         for nth in [0, 2, 1, 1] {
             check.saw(Mark {

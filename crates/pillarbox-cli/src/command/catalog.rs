@@ -148,7 +148,7 @@ mod tests {
     use super::rate;
 
     #[test]
-    fn a_rate_is_told_in_the_unit_that_suits_it() {
+    fn a_rate_is_shown_in_a_suitable_unit() {
         let told = [2_000.0, 1.0, 0.5, 0.001, 0.00005].map(rate);
         assert_eq!(told, ["2000.0/s", "1.0/s", "30.0/min", "3.6/h", "4.32/d"]);
     }

@@ -88,7 +88,7 @@ async fn the_subject_is_made_from_the_event_and_can_hold_anything() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_of_no_use_rejects_and_says_so() {
+async fn an_unusable_schema_rejects_events_and_is_reported() {
     let stub = SchemaRegistryStub::start().await.unwrap();
     stub.put_as("AVRO", "Avro", 1, "\"int\"");
     stub.put_as("PROTOBUF", "Protobuf", 1, "message X {}");
@@ -245,7 +245,7 @@ async fn when_it_is_back_it_is_known_also_if_no_event_needs_it() {
 }
 
 #[tokio::test]
-async fn many_slow_answers_are_not_waited_for_and_come_all_the_same() {
+async fn slow_answers_are_not_awaited_and_are_used_later() {
     let stub = SchemaRegistryStub::start().await.unwrap();
     let types: Vec<String> = (0..40).map(|number| format!("Type{number}")).collect();
     for event_type in &types {

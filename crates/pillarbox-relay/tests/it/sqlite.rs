@@ -75,7 +75,7 @@ async fn a_missing_table_says_migrate() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_said_to_be_none() {
+async fn a_file_that_is_not_a_database_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     std::fs::write(
@@ -204,7 +204,7 @@ async fn letters_of_events_with_invalid_texts_are_listed() {
 
 /// PostgreSQL reads such a row the same way. The contract tests what both refuse.
 #[tokio::test]
-async fn a_row_that_a_stranger_wrote_is_read_and_refused_as_everywhere() {
+async fn a_row_of_another_program_is_read_or_refused_as_in_other_stores() {
     let harness = Arc::new(SqliteHarness::new().await);
     let scene = Scene::new(harness.clone()).await;
     let events = scene.stored("a", 3).await;

@@ -79,7 +79,7 @@ async fn confluent_kafka_finds_missing_and_disordered_events() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_at_kafka_sees_a_wrong_key_and_a_missing_header() {
+async fn confluent_kafka_finds_a_wrong_key_and_a_missing_header() {
     let Some(verdict) = judged(&[sent("1", "a", 1)], 1, "key").await else {
         return;
     };

@@ -91,7 +91,7 @@ async fn nats_py_finds_missing_doubled_and_disordered_events() {
 }
 
 #[tokio::test]
-async fn a_stranger_sees_that_a_header_is_missing() {
+async fn nats_py_finds_a_missing_header() {
     let Some(verdict) = judged(&[sent("1", "a", 1)], 1, "Pillarbox-Schema-Version").await else {
         return;
     };

@@ -78,7 +78,7 @@ async fn postgres_runs_in_the_version_asked_for_and_keeps_what_it_committed() {
 }
 
 #[tokio::test]
-async fn a_paused_postgres_answers_nobody_until_it_is_resumed() {
+async fn a_paused_postgres_answers_only_after_it_is_resumed() {
     let Some(mut postgres) = Postgres::start(PostgresOptions::default()).await else {
         return;
     };

@@ -33,7 +33,7 @@ fn shop() -> TempDir {
 }
 
 #[test]
-fn the_catalogue_tells_where_each_kind_goes_and_shows_no_value() {
+fn the_catalogue_shows_the_sink_of_each_kind_and_no_value() {
     let folder = shop();
     let output = run(folder.path(), &["catalog", "--json"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));

@@ -27,7 +27,7 @@ fn scene(config: &str) -> TempDir {
 }
 
 #[test]
-fn a_file_is_checked_and_the_exit_code_tells() {
+fn a_file_is_checked_and_the_exit_code_shows_the_result() {
     let folder = scene(CONFIG);
     let good = [line(3), line(5)].concat();
     let output = run_with_input(folder.path(), &["check", "-"], &good);

@@ -38,7 +38,7 @@ async fn status_shows_troubles() {
 }
 
 #[test]
-fn a_database_that_everybody_can_read_is_warned_of() {
+fn a_database_that_all_users_can_read_is_warned_about() {
     let folder = migrated();
     let database = folder.path().join("pillarbox.db");
     let mode = || std::fs::metadata(&database).unwrap().permissions().mode() & 0o777;

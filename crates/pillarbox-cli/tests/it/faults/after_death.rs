@@ -52,7 +52,7 @@ async fn enqueue(producer: &Producer, events: &[Event]) {
 
 /// Also when the relay is killed and another one starts.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_key_waits_for_a_person_and_the_others_go_on() {
+async fn a_blocked_key_waits_for_a_person_and_other_keys_continue() {
     let Some((scene, nats)) = scene("block").await else {
         return;
     };

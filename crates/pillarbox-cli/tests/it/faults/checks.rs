@@ -45,7 +45,7 @@ async fn shown(scene: &Scene, id: Uuid) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_check_is_a_dead_letter_that_goes_out_once_the_schema_is_mended() {
+async fn an_event_that_failed_its_check_is_delivered_once_the_schema_is_fixed() {
     let folder = TempDir::new().unwrap();
     let schema = folder.path().join("Placed.json");
     std::fs::write(&schema, r#"{ "properties": { "total": { "type": "integer" } } }"#).unwrap();
@@ -180,7 +180,7 @@ async fn a_check_that_warns_delivers_and_says_so_once_in_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_registry_is_away_a_key_waits_uncharged_and_its_neighbours_go_on() {
+async fn while_the_registry_is_away_a_key_waits_uncharged_and_others_continue() {
     let stub = SchemaRegistryStub::start().await.unwrap();
     stub.put("Known", 1, "{}");
     stub.put("New", 1, r#"{ "required": ["n"] }"#);

@@ -130,7 +130,7 @@ async fn a_relay_starts_although_one_of_its_streams_is_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_stream_kills_nobody_and_is_filled_again_when_there_is_room() {
+async fn a_full_stream_kills_no_event_and_is_filled_again_when_there_is_room() {
     let Some((scene, nats)) = Scene::start(|_| {}).await else {
         return;
     };

@@ -47,7 +47,7 @@ async fn torture_kafka_is_restarted_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kafka_away_from_the_start_and_paused_later_charges_nobody() {
+async fn kafka_away_from_the_start_and_paused_later_charges_no_event() {
     let Some((scene, mut kafka)) = Scene::before_kafka(|config| config.publish_timeout_ms = 1_000).await
     else {
         return;

@@ -84,7 +84,7 @@ async fn torture_nats_is_restarted_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nats_away_from_the_start_costs_nothing_and_charges_nobody() {
+async fn nats_away_from_the_start_charges_no_event() {
     let Some((scene, mut nats)) = Scene::start(|_| {}).await else {
         return;
     };

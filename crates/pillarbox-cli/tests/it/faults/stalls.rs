@@ -4,7 +4,7 @@
 use super::harness::{Producer, Scene, healthz, healthz_until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_stalls_says_so_and_ends_and_the_next_one_delivers() {
+async fn a_stalled_relay_reports_it_and_ends_and_the_next_one_delivers() {
     // A statement may take 30 s, so the relay does not take this for an outage of the database.
     let Some((scene, _nats)) = Scene::start(|config| config.stall_after_seconds = 5).await else {
         return;

@@ -10,7 +10,7 @@ use pillarbox_testkit::{
 use super::harness::{Binary, Config, Load, Producer, STREAM, Scene, event, read_stream};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_nobody_here_wrote_sees_each_event_once_with_its_headers_and_in_order() {
+async fn nats_py_receives_each_event_once_with_headers_and_in_order() {
     let Some((scene, nats)) = Scene::start(|_| {}).await else {
         return;
     };

@@ -104,7 +104,7 @@ async fn a_prepared_transaction_is_delivered_when_it_commits_and_not_when_it_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_id_enqueued_twice_is_delivered_once_and_told() {
+async fn the_same_id_enqueued_twice_is_delivered_once_and_reported() {
     let Some((scene, _nats)) = Scene::start(|_| {}).await else {
         return;
     };

@@ -70,7 +70,7 @@ fn assert_silent(text: &str) {
 }
 
 #[test]
-fn a_webhook_that_is_gone_is_asked_again_after_a_restart_only() {
+fn a_webhook_that_answers_gone_is_called_again_only_after_a_restart() {
     let scene = Scene::sqlite();
     let receiver = Receiver::start();
     receiver.answer(410);

@@ -144,7 +144,7 @@ fn a_timed_out_event_is_sent_first() {
 }
 
 #[test]
-fn a_death_lets_its_key_go_on() {
+fn after_a_death_the_next_event_of_the_key_is_sent() {
     let mut window = window(false);
     admit(&mut window, &["a", "a"]);
     let batch = window.take_batch([0], 10);
@@ -159,7 +159,7 @@ fn a_death_lets_its_key_go_on() {
 }
 
 #[test]
-fn a_freed_keys_events_go_on_instead_of_into_the_side_table() {
+fn events_of_a_freed_key_are_sent_instead_of_parked() {
     let mut window = Window::new(vec![false], [(lane_of("a"), key_hash("a"))], 0);
     window.admit_parked(Entry::new(stored(1, "a"), to(0), None), false);
     let batch = window.take_batch([0], 10);

@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn people_hear_of_each_cause_at_once_rarely_again_and_of_its_end(steps in steps()) {
+    fn each_cause_has_a_notice_at_once_few_repeats_and_one_at_its_end(steps in steps()) {
         let mut world = World::new();
         for step in &steps {
             let heard = world.heard.len();

@@ -124,7 +124,7 @@ async fn a_new_event_is_one_command() {
 }
 
 #[tokio::test]
-async fn an_event_written_again_is_told_as_a_duplicate_and_ends_no_transaction() {
+async fn an_event_written_again_is_a_duplicate_and_ends_no_transaction() {
     let Some(application) = Application::new().await else {
         return;
     };

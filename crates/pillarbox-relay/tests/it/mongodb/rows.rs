@@ -56,7 +56,7 @@ async fn one(harness: &MongoHarness, event: &Event) -> Document {
 }
 
 #[tokio::test]
-async fn a_claimed_event_is_locked_for_a_minute_and_nobody_elses() {
+async fn a_claimed_event_is_locked_for_a_minute() {
     let Some(server) = servers::mongo().await else {
         return;
     };
@@ -186,7 +186,7 @@ async fn next(reader: &mut dyn Reader) -> Vec<StoredEvent> {
 }
 
 #[tokio::test]
-async fn a_claim_that_nobody_knows_of_expires_while_its_relay_lives() {
+async fn a_claim_that_its_relay_does_not_know_expires() {
     let Some(server) = servers::mongo().await else {
         return;
     };

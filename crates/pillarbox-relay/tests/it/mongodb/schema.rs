@@ -205,7 +205,7 @@ async fn the_outbox_has_the_indexes_that_services_know_and_those_of_the_relay() 
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_said_to_be() {
+async fn a_server_that_is_away_is_reported() {
     let mut options = DatabaseOptions::new("mongodb://app:geheim@127.0.0.1:1/shop");
     options.connect_timeout = Duration::from_millis(300);
     let store = connect::store(&options).unwrap();

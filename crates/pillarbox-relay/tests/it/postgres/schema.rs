@@ -180,7 +180,7 @@ async fn an_outbox_of_version_2_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn a_table_of_somebody_elses_is_not_touched() {
+async fn a_foreign_table_is_not_changed() {
     let Some(server) = servers::postgres().await else {
         return;
     };

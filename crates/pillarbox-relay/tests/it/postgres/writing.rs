@@ -67,7 +67,7 @@ async fn producers_notify_only_while_a_relay_sleeps() {
 }
 
 #[tokio::test]
-async fn a_time_that_something_else_wrote_does_not_keep_the_status_from_being_told() {
+async fn the_status_ignores_a_time_that_another_program_wrote() {
     let Some(place) = place().await else { return };
     place.commit(&["a", "b", "c"]).await;
     for (time, key) in [("-infinity", "a"), ("infinity", "b")] {

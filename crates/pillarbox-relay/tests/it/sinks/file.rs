@@ -184,7 +184,7 @@ async fn a_half_written_line_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_moved_away_is_made_anew() {
+async fn a_moved_file_is_created_again() {
     let place = Place::new();
     let sink = place.sink("");
     publish(&*sink, 0..2).await;
@@ -234,7 +234,7 @@ async fn a_process_that_keeps_the_lock_is_not_waited_for_longer_than_the_timeout
 }
 
 #[tokio::test]
-async fn a_file_of_somebody_elses_is_refused_and_not_touched() {
+async fn a_foreign_file_is_refused_and_not_changed() {
     let place = Place::new();
     let path = place.path("events.ndjson");
     fs::write(&path, "-----BEGIN KEY-----").unwrap();

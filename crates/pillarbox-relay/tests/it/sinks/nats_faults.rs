@@ -26,7 +26,7 @@ fn batch(name: &str, size: usize) -> Vec<Outgoing> {
 /// The server is killed and restarted while batches are published. Every event that was reported as delivered
 /// must be stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_said_to_be_delivered_is_missing_after_a_restart_in_mid_batch() {
+async fn delivered_events_survive_a_restart_within_a_batch() {
     let Some(mut server) = Nats::start().await else {
         return;
     };

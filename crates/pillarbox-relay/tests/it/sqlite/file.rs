@@ -17,7 +17,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn a_new_database_is_readable_by_nobody_else() {
+async fn only_the_owner_can_read_a_new_database() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.db");
     let url = format!("sqlite:{}", path.display());
@@ -33,7 +33,7 @@ async fn a_new_database_is_readable_by_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_there_keeps_its_rights_and_is_told_of() {
+async fn an_existing_database_keeps_its_rights_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.db");
     let url = format!("sqlite:{}", path.display());

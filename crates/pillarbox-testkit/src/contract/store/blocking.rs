@@ -84,7 +84,7 @@ pub async fn a_blocking_event_stops_only_later_events_of_its_key(harness: Arc<dy
     waits(&scene).await;
 }
 
-pub async fn a_discarded_letter_lets_its_key_go_on(harness: Arc<dyn StoreHarness>) {
+pub async fn a_discarded_letter_frees_its_key(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let events = scene.stored("a", 3).await;
     die_ahead(&scene, &events, AfterDeath::Block).await;
@@ -110,7 +110,7 @@ pub async fn a_discarded_letter_lets_its_key_go_on(harness: Arc<dyn StoreHarness
     scene.until_due(&events[1..]).await;
 }
 
-pub async fn a_replayed_blocked_event_goes_first(harness: Arc<dyn StoreHarness>) {
+pub async fn a_replayed_blocking_event_goes_first(harness: Arc<dyn StoreHarness>) {
     let Some(scene) = scene(harness).await else { return };
     let events = scene.stored("a", 3).await;
     die_ahead(&scene, &events, AfterDeath::Block).await;

@@ -279,7 +279,7 @@ async fn of_two_transactions_that_see_an_event_at_the_same_time_one_is_first() {
 
 /// Deleting old entries skips rows that a consumer has locked. Consumers wait for at most one batch of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn forgetting_waits_for_nobody() {
+async fn deleting_old_entries_waits_for_no_transaction() {
     let Some(postgres) = servers::postgres().await else {
         return;
     };

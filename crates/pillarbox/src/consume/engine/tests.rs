@@ -231,7 +231,7 @@ async fn a_database_that_is_away_makes_no_second_dead_letter() {
 
 /// For example a statement that takes too long, or another database that the handler uses.
 #[tokio::test(start_paused = true)]
-async fn a_handlers_error_that_only_sounds_like_the_databases_holds_back_its_own_key() {
+async fn an_error_of_a_handler_that_looks_like_the_databases_delays_only_its_key() {
     let mut stage = Stage::open(
         |options| options.attempts_max = 3,
         |call| async move {

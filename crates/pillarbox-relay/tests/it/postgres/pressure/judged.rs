@@ -113,7 +113,7 @@ async fn topics_belong_to_the_first_class_that_takes_them_in_sql_as_in_rust() {
 /// The statement for one event and the function only ask whether a class may be at a limit. The outcome must
 /// be the same as with the full question.
 #[tokio::test]
-async fn the_short_question_overlooks_nothing_that_the_long_one_finds() {
+async fn the_short_query_misses_nothing_that_the_long_one_finds() {
     let Some(place) = place().await else { return };
     let mut tx = place.pool.begin().await.unwrap();
     let arrangements: [&[(&str, bool)]; 4] = [

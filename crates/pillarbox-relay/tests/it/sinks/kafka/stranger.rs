@@ -15,7 +15,7 @@ fn numbered(topic: &str, numbers: std::ops::Range<usize>) -> Vec<Outgoing> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_reads_keys_headers_and_order() {
+async fn confluent_kafka_reads_keys_headers_and_order() {
     let Some(server) = servers::kafka().await else {
         return;
     };
