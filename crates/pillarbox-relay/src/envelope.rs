@@ -13,6 +13,7 @@ mod whole;
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
+use pillarbox::wire;
 
 use crate::sink::{Outgoing, SinkError, SinkErrorKind};
 
@@ -76,14 +77,14 @@ pub fn message(outgoing: &Outgoing, binding: Binding) -> Result<Message<'_>, Sin
     }
 }
 
-/// The producer's own headers. Consumers trust the envelope's headers, so a producer's header with such a name gets the
-/// prefix `X-`.
+/// The producer's own headers. Consumers trust the envelope's headers and recognise the raw envelope by its names, so a
+/// producer's header with such a name gets the prefix `X-`.
 fn own_headers<'a>(
     headers: &'a std::collections::BTreeMap<String, String>,
     taken: impl Fn(&str) -> bool,
 ) -> impl Iterator<Item = Header<'a>> {
     headers.iter().map(move |(name, text)| {
-        let name = match taken(name) {
+        let name = match taken(name) || wire::starts_with(name, wire::PREFIX) {
             true => Cow::Owned(format!("X-{name}")),
             false => Cow::Borrowed(name.as_str()),
         };

@@ -40,9 +40,7 @@ pub(super) fn message(stored: &StoredEvent) -> Message<'_> {
         headers.push((name.into(), text));
         Ok::<(), std::convert::Infallible>(())
     });
-    headers.extend(own_headers(&event.headers, |name| {
-        wire::starts_with(name, wire::PREFIX)
-    }));
+    headers.extend(own_headers(&event.headers, |_| false));
     Message {
         key: event.key(),
         headers,

@@ -126,6 +126,23 @@ fn a_binary_cloud_event_has_its_attributes_as_headers() {
 }
 
 #[test]
+fn a_producer_cannot_make_another_envelope_look_like_raw() {
+    let envelopes = [
+        Envelope::Raw,
+        Envelope::Pillarbox,
+        Envelope::Debezium,
+        cloud_events(Mode::Binary),
+        cloud_events(Mode::Structured),
+    ];
+    for envelope in envelopes {
+        let outgoing = outgoing(event().header("pillarbox-event-type", "forged"), envelope);
+        let headers = headers(&message(&outgoing, KAFKA).unwrap());
+        assert_eq!(headers["X-pillarbox-event-type"], "forged", "{headers:?}");
+        assert!(!headers.contains_key("pillarbox-event-type"), "{headers:?}");
+    }
+}
+
+#[test]
 fn over_nats_the_attributes_are_escaped_as_in_http() {
     let outgoing = outgoing(event().user_id("Zoë 100%"), cloud_events(Mode::Binary));
     let headers = headers(&message(&outgoing, NATS).unwrap());
