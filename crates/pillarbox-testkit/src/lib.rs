@@ -7,6 +7,7 @@ pub mod confluent_kafka;
 pub mod consumer;
 pub mod contract;
 pub mod fuzz;
+pub mod gate;
 pub mod kafka;
 pub mod ledger;
 pub mod memory;

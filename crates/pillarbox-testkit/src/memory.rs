@@ -18,11 +18,11 @@ use std::{
     time::Duration,
 };
 
+use crate::gate::Gate;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use pillarbox::{EnqueueError, Enqueued, Event, Limits, lane::LANES};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tokio::sync::watch;
 
 use self::world::{Marks, Transaction, World};
 pub use self::world::{Row, Status};
@@ -40,7 +40,7 @@ use pillarbox_relay::{
 pub struct MemoryStore {
     world: Arc<Mutex<World>>,
     statements: Arc<AtomicU64>,
-    stalled: Arc<watch::Sender<bool>>,
+    answering: Gate,
     loss: Arc<Mutex<Loss>>,
 }
 
@@ -93,7 +93,7 @@ impl MemoryStore {
 
     /// Stalled: every call waits, as on a silent connection.
     pub fn set_stalled(&self, stalled: bool) {
-        self.stalled.send_replace(stalled);
+        self.answering.set(!stalled);
     }
 
     /// Every committed row, by seq.
@@ -124,8 +124,7 @@ impl MemoryStore {
 
     /// The world, for one call: counted, and refused while away.
     async fn call(&self) -> Result<MutexGuard<'_, World>, StoreError> {
-        // The sender lives as long as the store, so this ends only when the store is not stalled.
-        let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
+        self.answering.pass().await;
         self.statements.fetch_add(1, Ordering::Relaxed);
         let world = self.lock();
         if world.away {

@@ -15,14 +15,10 @@ use pillarbox_relay::{
     route::{AfterDeath, Pattern, Route, Routes},
     store::Store,
 };
-use pillarbox_testkit::memory::MemoryStore;
+use pillarbox_testkit::{gate::Gate, memory::MemoryStore};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::{
-    broker::Broker,
-    clock,
-    gate::{Gate, Gated},
-};
+use super::{broker::Broker, clock, gate::Gated};
 
 const RELAYS_MAX: usize = 4;
 

@@ -14,32 +14,14 @@ use pillarbox_relay::{
         Trouble,
     },
 };
-use tokio::sync::watch;
+use pillarbox_testkit::gate::Gate;
 
-/// If it is closed, the process is stopped.
-#[derive(Clone)]
-pub(super) struct Gate(Arc<watch::Sender<bool>>);
-
-impl Gate {
-    pub(super) fn open() -> Self {
-        Self(Arc::new(watch::Sender::new(true)))
-    }
-
-    pub(super) fn set(&self, open: bool) {
-        self.0.send_replace(open);
-    }
-
-    async fn pass(&self) {
-        let _ = self.0.subscribe().wait_for(|open| *open).await;
-    }
-
-    /// Runs a call of the process.
-    async fn through<T>(&self, call: impl Future<Output = T>) -> T {
-        self.pass().await;
-        let answer = call.await;
-        self.pass().await;
-        answer
-    }
+/// Runs a call of the process. If the gate is closed, the process is stopped.
+async fn through<T>(gate: &Gate, call: impl Future<Output = T>) -> T {
+    gate.pass().await;
+    let answer = call.await;
+    gate.pass().await;
+    answer
 }
 
 pub(super) struct Gated<T: ?Sized> {
@@ -54,7 +36,7 @@ impl Sink for Gated<dyn Sink> {
     }
 
     async fn check(&self) -> Result<(), SinkError> {
-        self.gate.through(self.inner.check()).await
+        through(&self.gate, self.inner.check()).await
     }
 
     fn destination<'a>(&self, event: &'a Event, stream: Option<&'a str>) -> DestinationName<'a> {
@@ -62,14 +44,14 @@ impl Sink for Gated<dyn Sink> {
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
-        self.gate.through(self.inner.publish(batch)).await
+        through(&self.gate, self.inner.publish(batch)).await
     }
 }
 
 #[async_trait]
 impl Store for Gated<dyn Store> {
     async fn check(&self) -> Result<(), StoreError> {
-        self.gate.through(self.inner.check()).await
+        through(&self.gate, self.inner.check()).await
     }
 
     async fn heartbeat(
@@ -79,9 +61,7 @@ impl Store for Gated<dyn Store> {
         ttl: Duration,
         held: &[HeldLane],
     ) -> Result<Census, StoreError> {
-        self.gate
-            .through(self.inner.heartbeat(relay, name, ttl, held))
-            .await
+        through(&self.gate, self.inner.heartbeat(relay, name, ttl, held)).await
     }
 
     async fn take_lanes(
@@ -90,15 +70,15 @@ impl Store for Gated<dyn Store> {
         count: usize,
         ttl: Duration,
     ) -> Result<Vec<HeldLane>, StoreError> {
-        self.gate.through(self.inner.take_lanes(relay, count, ttl)).await
+        through(&self.gate, self.inner.take_lanes(relay, count, ttl)).await
     }
 
     async fn release_lanes(&self, relay: RelayId, lanes: &[HeldLane]) -> Result<(), StoreError> {
-        self.gate.through(self.inner.release_lanes(relay, lanes)).await
+        through(&self.gate, self.inner.release_lanes(relay, lanes)).await
     }
 
     async fn leave(&self, relay: RelayId) -> Result<(), StoreError> {
-        self.gate.through(self.inner.leave(relay)).await
+        through(&self.gate, self.inner.leave(relay)).await
     }
 
     fn reader(&self, lanes: &[HeldLane]) -> Box<dyn Reader> {
@@ -109,7 +89,7 @@ impl Store for Gated<dyn Store> {
     }
 
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
-        self.gate.through(self.inner.settle(held, settlement)).await
+        through(&self.gate, self.inner.settle(held, settlement)).await
     }
 
     async fn due(
@@ -118,19 +98,19 @@ impl Store for Gated<dyn Store> {
         after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        self.gate.through(self.inner.due(held, after, limit)).await
+        through(&self.gate, self.inner.due(held, after, limit)).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(u8, u64)>, StoreError> {
-        self.gate.through(self.inner.blocked_keys(lanes)).await
+        through(&self.gate, self.inner.blocked_keys(lanes)).await
     }
 
     async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
-        self.gate.through(self.inner.report(relay, troubles)).await
+        through(&self.gate, self.inner.report(relay, troubles)).await
     }
 
     async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {
-        self.gate.through(self.inner.troubles()).await
+        through(&self.gate, self.inner.troubles()).await
     }
 
     fn statements(&self) -> u64 {
@@ -146,6 +126,6 @@ struct GatedReader {
 #[async_trait]
 impl Reader for GatedReader {
     async fn next(&mut self, limit: PageLimit) -> Result<Page, StoreError> {
-        self.gate.through(self.inner.next(limit)).await
+        through(&self.gate, self.inner.next(limit)).await
     }
 }
