@@ -250,7 +250,7 @@ async fn an_outbox_of_an_earlier_version_is_left_as_it_is() {
     ] {
         assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{}", error.chain());
         assert!(error.to_string().contains("version 1"), "{error}");
-        assert!(error.to_string().contains("make a new one"), "{error}");
+        assert!(error.to_string().contains("create a new one"), "{error}");
     }
     // A shell that continues after errors would run it like this.
     for statement in admin.migration_sql().split(";\n") {
