@@ -136,6 +136,7 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         debian::old_nats_server(),
     );
     servers.add(steps, "libfaketime", "PILLARBOX_FAKETIME", debian::faketime());
+    servers.add(steps, "Prometheus", "PILLARBOX_PROMETHEUS", debian::prometheus());
     servers.add(
         steps,
         "nats-py",

@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Enqueue(Box<command::enqueue::Args>),
     Check(command::check::Args),
     Status(command::status::Args),
+    Health(command::health::Args),
     Tail(command::tail::Args),
     Catalog(command::catalog::Args),
     Dead(Box<command::dead::Args>),

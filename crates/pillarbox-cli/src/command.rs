@@ -11,6 +11,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod enqueue;
+pub(crate) mod health;
 pub(crate) mod migrate;
 pub(crate) mod run;
 pub(crate) mod status;

@@ -141,7 +141,7 @@ impl Stage {
         };
         let address = listener.local_addr()?;
         let routes = Routes::to_one("stream");
-        let api = http::Api::new(&open, sink.http_stream.clone(), true).delivering(routes.clone(), None);
+        let api = http::Api::new(&open, sink.http_stream.clone()).delivering(routes.clone(), None);
         let api = Arc::new(api);
         let server = http::serve(listener, api.clone());
         let mut options = Options::default();
@@ -153,7 +153,7 @@ impl Stage {
             options,
         }
         .start();
-        api.relay_started(relay.id, relay.progress.clone());
+        api.relay_started(&relay);
         Ok(Self {
             database: database.to_owned(),
             address,

@@ -5,6 +5,7 @@ mod connections;
 pub(crate) mod dead;
 mod events;
 mod health;
+mod metrics;
 mod problem;
 mod status;
 mod stream;
@@ -28,10 +29,13 @@ use axum::{
 use futures::{StreamExt, stream::unfold};
 use pillarbox::Limits;
 use pillarbox_relay::{
+    Handle,
     check::Checks,
     connect::OpenStore,
     dead::DeadLetters,
     engine::Progress,
+    health::HealthLimits,
+    metrics::{Exporter, PREFIX},
     notice::Notices,
     route::Routes,
     sink::http_stream::HttpStream,
@@ -39,6 +43,8 @@ use pillarbox_relay::{
 };
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+
+use crate::config::Monitoring;
 
 const STREAM_CLIENTS_MAX: usize = 100;
 /// Longer than any handler itself waits for a body.
@@ -54,25 +60,37 @@ pub(crate) struct Api {
     catalog: catalog::Shared,
     hub: Option<Arc<HttpStream>>,
     health_checks: bool,
+    /// `None`: there are no metrics.
+    metrics_prefix: Option<String>,
+    health_limits: HealthLimits,
     replay_allowed: bool,
     limits: Limits,
     large_bodies: Semaphore,
     writers: Semaphore,
-    relay: OnceLock<(RelayId, Arc<Progress>)>,
+    relay: OnceLock<Running>,
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
     closing: CancellationToken,
 }
 
+/// The relay of this process.
+struct Running {
+    id: RelayId,
+    progress: Arc<Progress>,
+    metrics: Option<Exporter>,
+}
+
 impl Api {
-    pub(crate) fn new(open: &OpenStore, hub: Option<Arc<HttpStream>>, health_checks: bool) -> Self {
+    pub(crate) fn new(open: &OpenStore, hub: Option<Arc<HttpStream>>) -> Self {
         Self {
             admin: open.admin.clone(),
             dead_letters: open.dead_letters.clone(),
             notices: open.notices(),
             catalog: catalog::Shared::default(),
             hub,
-            health_checks,
+            health_checks: true,
+            metrics_prefix: Some(PREFIX.into()),
+            health_limits: HealthLimits::default(),
             replay_allowed: true,
             limits: Limits::default(),
             large_bodies: Semaphore::new(events::WRITERS_MAX),
@@ -105,9 +123,24 @@ impl Api {
         Self { limits, ..self }
     }
 
+    /// What it serves for supervisors and Prometheus.
+    pub(crate) fn monitoring(self, monitoring: &Monitoring) -> Self {
+        Self {
+            health_checks: monitoring.health_checks,
+            metrics_prefix: monitoring.metrics_prefix.clone(),
+            health_limits: monitoring.limits,
+            ..self
+        }
+    }
+
     /// From now on there is a relay to report about.
-    pub(crate) fn relay_started(&self, id: RelayId, progress: Arc<Progress>) {
-        let _ = self.relay.set((id, progress));
+    pub(crate) fn relay_started(&self, relay: &Handle) {
+        let running = Running {
+            id: relay.id,
+            progress: relay.progress.clone(),
+            metrics: self.metrics_prefix.as_deref().map(|prefix| relay.metrics(prefix)),
+        };
+        let _ = self.relay.set(running);
     }
 
     /// Ends the streams, so that the server can stop.
@@ -138,21 +171,43 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     })
 }
 
+/// The whole API, for this machine only.
 pub(crate) fn serve(listener: TcpListener, api: Arc<Api>) -> Server {
+    start(listener, router(api))
+}
+
+/// Only metrics and health checks. Other machines may reach them.
+pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
+    let router = monitoring(&api).layer(middleware::from_fn(timely_body));
+    start(listener, router.with_state(api))
+}
+
+fn start(listener: TcpListener, router: Router) -> Server {
     let stop = CancellationToken::new();
-    let task = connections::serve(listener, router(api), WRITE_TIME_MAX, stop.clone());
+    let task = connections::serve(listener, router, WRITE_TIME_MAX, stop.clone());
     let task = tokio::spawn(task);
     Server { stop, task }
 }
 
 fn router(api: Arc<Api>) -> Router {
-    let mut router = Router::new()
+    Router::new()
         .route("/", get(page))
         .route("/v1/stream", get(stream::handler))
         .route("/v1/events", post(events::write))
         .route("/v1/status", get(status::handler))
         .route("/v1/catalog", get(catalog::handler))
-        .merge(dead::router());
+        .merge(dead::router())
+        .merge(monitoring(&api))
+        .layer(middleware::from_fn(timely_body))
+        .layer(middleware::from_fn(loopback_host))
+        .with_state(api)
+}
+
+fn monitoring(api: &Api) -> Router<Arc<Api>> {
+    let mut router = Router::new();
+    if api.metrics_prefix.is_some() {
+        router = router.route("/metrics", get(metrics::handler));
+    }
     if api.health_checks {
         router = router
             .route("/livez", get(health::live))
@@ -160,9 +215,6 @@ fn router(api: Arc<Api>) -> Router {
             .route("/healthz", get(health::health));
     }
     router
-        .layer(middleware::from_fn(timely_body))
-        .layer(middleware::from_fn(loopback_host))
-        .with_state(api)
 }
 
 async fn page() -> impl IntoResponse {

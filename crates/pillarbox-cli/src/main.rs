@@ -53,6 +53,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer>
         Command::Check(args) => command::check::run(args, context).await,
         Command::Dead(args) => command::dead::run(*args, context).await,
         Command::Status(args) => command::status::run(args, context).await,
+        Command::Health(args) => command::health::run(args, context).await,
         Command::Tail(args) => command::tail::run(args, context).await,
         Command::Catalog(args) => command::catalog::run(args, context).await,
         Command::Streams(args) => command::streams::run(args, context).await,

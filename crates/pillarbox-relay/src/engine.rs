@@ -157,7 +157,11 @@ impl Engine {
     /// Starts the engine on the current tokio runtime.
     pub fn start(self) -> EngineHandle {
         let stop = CancellationToken::new();
-        let progress = Arc::new(Progress::of(self.options.checks.clone()));
+        let progress = Arc::new(Progress::new(
+            self.options.checks.clone(),
+            self.sinks.keys(),
+            self.options.clock,
+        ));
         let id = RelayId::now_v7();
         let indexes = self
             .sinks
@@ -197,14 +201,15 @@ struct Context {
 impl Context {
     /// Logs it once, not at every attempt.
     fn store_is_down(&self, error: &StoreError) {
-        if self.progress.store_is(Some(error.chain())) {
+        if self.progress.store_is_down(error.chain()) {
             tracing::warn!(why = error.chain(), "the database is away; retrying");
         }
     }
 
     fn store_is_up(&self) {
-        if self.progress.store_is(None) {
-            tracing::info!("the database is back");
+        if let Some(away) = self.progress.store_is_up() {
+            let (outage_seconds, waiting) = (away.as_secs(), self.progress.waiting());
+            tracing::info!(outage_seconds, waiting, "the database is back");
         }
     }
 }

@@ -19,6 +19,9 @@
 //! - [`notice`]: how people are notified of them
 //! - [`reprocess`]: dead letters that are sent again on a schedule
 //! - [`pressure`]: tells producers how many events are pending
+//! - [`health`]: what is wrong with a relay and its outbox
+//! - [`log`]: log lines about single events
+//! - [`metrics`]: figures for Prometheus
 //! - [`catalog`]: which kinds of events there are
 //! - [`engine`]: the pipeline itself
 //! - [`relay`]: the engine and the background tasks
@@ -33,7 +36,10 @@ pub mod driver;
 pub mod engine;
 pub mod envelope;
 pub mod event;
+pub mod health;
 pub mod http_client;
+pub mod log;
+pub mod metrics;
 pub mod notice;
 pub mod pressure;
 pub mod relay;

@@ -22,6 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     connect::{self, DatabaseOptions, OpenStore, SinkOptions},
     engine::{self, Engine, Progress, RelayError},
+    metrics::{Exporter, sampler},
     notice::{self, Channel, Notifier},
     pressure::{Class, Keeper},
     reprocess::{Reprocessor, Schedule},
@@ -147,6 +148,11 @@ impl Handle {
         self.finished().await
     }
 
+    /// The metrics of this relay. Every name begins with `prefix`; see [`metric_prefix`](crate::metrics::metric_prefix).
+    pub fn metrics(&self, prefix: &str) -> Exporter {
+        Exporter::new(prefix, self.progress.clone())
+    }
+
     /// A token that other code, for example a signal handler, can use to stop the relay.
     pub fn stopper(&self) -> CancellationToken {
         self.stop.clone()
@@ -182,6 +188,7 @@ struct Background {
 impl Background {
     fn start(&self, store: &OpenStore, options: Options, progress: Arc<Progress>) {
         let (relay, letters) = (options.engine.name, store.dead_letters.clone());
+        self.until_stopped(sampler::keep_sampling(store.admin.clone(), progress.clone()));
         if let Some(age) = options.letters_kept {
             self.until_stopped(background::drop_old_letters(letters.clone(), age));
         }

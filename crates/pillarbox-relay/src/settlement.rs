@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use pillarbox::Event;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::{
     dead::fingerprint,
@@ -55,6 +57,8 @@ pub struct Delayed {
 pub struct Dead {
     pub seq: Seq,
     pub lane: Lane,
+    /// For the log. `None` if the event can't be read.
+    pub subject: Option<Subject>,
     /// The key. `None` if the event is not in the side table and its route skips dead events, or if the key can't be
     /// read.
     pub key: Option<String>,
@@ -64,6 +68,26 @@ pub struct Dead {
     pub failure: FailedTry,
     /// Whether the event was sent. False if a check rejected it before.
     pub tried: bool,
+}
+
+/// Which event it is, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    pub id: Uuid,
+    pub event_type: String,
+    pub aggregate_type: String,
+    pub aggregate_id: String,
+}
+
+impl From<&Event> for Subject {
+    fn from(event: &Event) -> Self {
+        Self {
+            id: event.id,
+            event_type: event.event_type.clone(),
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+        }
+    }
 }
 
 /// The description of a failure, for people.
@@ -77,7 +101,7 @@ pub struct FailedTry {
 }
 
 /// Why an event is dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadReason {
     /// The event failed as often as it may be tried. Also: its destination was paused for longer than

@@ -11,6 +11,7 @@ pub mod mongodb;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod records;
+pub mod sample;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 pub use self::admin::Admin;
 pub use self::error::{StoreError, StoreErrorKind};
+pub use self::sample::Sample;
 pub use self::trouble::{Trouble, TroubleKind};
 use crate::{
     event::{Lane, Seq, StoredEvent, Unreadable},

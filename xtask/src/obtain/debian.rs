@@ -1,5 +1,5 @@
-//! Packages of Debian: PostgreSQL 15, PgBouncer, an old nats-server, libfaketime, and the tools that the
-//! downloads need.
+//! Packages of Debian: PostgreSQL 15, PgBouncer, an old nats-server, libfaketime, Prometheus, and the tools
+//! that the downloads need.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -68,6 +68,27 @@ pub(super) fn faketime() -> Result<PathBuf> {
         ensure!(library.is_file(), "there is no {}", library.display());
     }
     Ok(library)
+}
+
+/// Unpacked as well: the folder with `prometheus` and `promtool`.
+pub(super) fn prometheus() -> Result<PathBuf> {
+    let folder = cache::prometheus();
+    if !folder.join("promtool").is_file() {
+        let (version, package) = (cache::PROMETHEUS, cache::prometheus_package());
+        unpack(
+            "prometheus",
+            version,
+            "PILLARBOX_PROMETHEUS",
+            &package,
+            |_| Ok(()),
+        )?;
+        ensure!(
+            folder.join("promtool").is_file(),
+            "there is no promtool in {}",
+            folder.display()
+        );
+    }
+    Ok(folder)
 }
 
 /// Gets a package of this version and unpacks it into the cache, if `check` accepts it.

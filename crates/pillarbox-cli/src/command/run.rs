@@ -66,19 +66,29 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let channels = channels
         .collect::<Result<Vec<_>, _>>()
         .context("a notification channel can't be used")?;
-    let server = if args.no_http {
+    let servers = if args.no_http {
         None
     } else {
         let listener = http::bind(settings.listen).await?;
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
         let api = Arc::new(
-            http::Api::new(&open, hub, settings.health_checks)
+            http::Api::new(&open, hub)
+                .monitoring(&settings.monitoring)
                 .limits(settings.limits.clone())
                 .replay_allowed(settings.dead_letters.replay_allowed)
                 .delivering(settings.routes.clone(), checks.clone()),
         );
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
-        Some((http::serve(listener, api.clone()), api))
+        let mut servers = vec![http::serve(listener, api.clone())];
+        if let Some(listen) = settings.monitoring.listen {
+            let listener = http::bind(listen).await?;
+            context.say(&format!(
+                "Serving metrics and health checks at http://{}/",
+                listener.local_addr()?
+            ));
+            servers.push(http::serve_monitoring(listener, api.clone()));
+        }
+        Some((servers, api))
     };
 
     let migrate = args.migrate || settings.default_database;
@@ -104,8 +114,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let started = std::time::Instant::now();
     let relay = relay(&settings, &open, sinks, channels, checks).start();
     let (id, progress) = (relay.id, relay.progress.clone());
-    if let Some((_, api)) = &server {
-        api.relay_started(id, progress.clone());
+    if let Some((_, api)) = &servers {
+        api.relay_started(&relay);
     }
     say_started(&settings, context);
     let stop = relay.stopper();
@@ -118,9 +128,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
             finished.await
         }
     };
-    if let Some((server, api)) = server {
+    if let Some((servers, api)) = servers {
         api.close();
-        server.stop().await;
+        for server in servers {
+            server.stop().await;
+        }
     }
     summary::print(
         id,

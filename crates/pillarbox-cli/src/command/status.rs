@@ -1,19 +1,22 @@
 //! `pillarbox status`
 
-use std::{fmt::Write, time::Duration};
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use anyhow::Result;
 use pillarbox_relay::{
+    health::{Health, Part, PartHealth, of_database},
     pressure::{Level, Standing},
     store::admin::StoreStatus,
 };
+use serde::Serialize;
 
 use crate::output::{Answer, Context, open_store, span, store_error, table};
 
 /// Show the state of the outbox: what is pending, failed or dead, and which relays run
 ///
 /// The cost depends on the number of unsettled events, not on how many were ever delivered. Exits 2
-/// if the database can't be reached. If `outbox.backpressure` sets limits, it also shows each
+/// if the database can't be reached. What is wrong is named by part: publisher, performance, data;
+/// `outbox.monitoring` has the limits. If `outbox.backpressure` sets limits, it also shows each
 /// class, and whether its producers are slowed or refused now.
 ///
 ///   pillarbox status
@@ -28,6 +31,13 @@ pub(crate) struct Args {
     watch: bool,
 }
 
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a StoreStatus,
+    health: &'a BTreeMap<Part, PartHealth<'a>>,
+}
+
 const EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
@@ -36,15 +46,21 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let open = open_store(&settings)?;
     loop {
         let status = open.admin.status().await.map_err(store_error)?;
+        let sample = open.admin.sample().await.map_err(store_error)?;
+        let health = of_database(&sample, &settings.monitoring.limits);
         if context.json {
-            context.print_json(&status)?;
+            let parts = health.parts();
+            context.print_json(&Shown {
+                status: &status,
+                health: &parts,
+            })?;
         } else {
             let clear = if args.watch && context.terminal {
                 "\x1b[H\x1b[2J"
             } else {
                 ""
             };
-            context.print(&format!("{clear}{}", shown(&status, context)))?;
+            context.print(&format!("{clear}{}", shown(&status, &health, context)))?;
         }
         if !args.watch {
             return Ok(Answer::Yes);
@@ -56,7 +72,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     }
 }
 
-fn shown(status: &StoreStatus, context: &Context) -> String {
+fn shown(status: &StoreStatus, health: &Health, context: &Context) -> String {
     let alarming = |count: u64| {
         if count > 0 {
             context.bad(&count.to_string())
@@ -93,6 +109,16 @@ fn shown(status: &StoreStatus, context: &Context) -> String {
     if !status.pressure.is_empty() {
         text.push_str(&classes(&status.pressure, context));
         text.push_str("\n\n");
+    }
+    // That no relay is running is said below.
+    let parts = health.parts().into_iter();
+    for (part, PartHealth { problems, .. }) in parts.filter(|(part, _)| *part != Part::Publisher) {
+        for problem in problems {
+            let _ = writeln!(text, "{}", context.bad(&format!("{part}: {problem}")));
+        }
+    }
+    if !health.is_healthy() {
+        text.push('\n');
     }
     if status.relays.is_empty() {
         text.push_str(&context.bad("No relay is running: start one with `pillarbox run`."));

@@ -14,6 +14,8 @@ use pillarbox_relay::{
     connect::{Claim, DatabaseOptions, SinkOptions},
     driver::{self, About},
     engine,
+    health::HealthLimits,
+    metrics::metric_prefix,
     pressure::Class,
     reprocess::Schedule,
     route::Routes,
@@ -32,7 +34,7 @@ pub(crate) struct Settings {
     pub engine: engine::Options,
     pub limits: Limits,
     pub listen: SocketAddr,
-    pub health_checks: bool,
+    pub monitoring: Monitoring,
     pub dead_letters: DeadLetterSettings,
     pub notices: NoticeSettings,
     pub reprocess: Vec<Schedule>,
@@ -41,6 +43,17 @@ pub(crate) struct Settings {
     /// Limits on pending events.
     /// `None`: the limits of the outbox stay unchanged.
     pub backpressure: Option<Vec<Class>>,
+}
+
+/// What a relay shows of itself.
+#[derive(Clone)]
+pub(crate) struct Monitoring {
+    /// The prefix of the metrics; `None`: there are no metrics.
+    pub metrics_prefix: Option<String>,
+    pub health_checks: bool,
+    /// An own address for both.
+    pub listen: Option<SocketAddr>,
+    pub limits: HealthLimits,
 }
 
 #[derive(Clone)]
@@ -73,6 +86,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let reprocess = reprocess::schedules(outbox, &mut problems);
     let checks = validation::checks(outbox, &mut problems);
     let backpressure = backpressure::classes(outbox, &mut problems);
+    let monitoring = monitoring(outbox, &mut problems);
     if !outbox.http.listen.ip().is_loopback() {
         problems.push((
             "outbox.http.listen".into(),
@@ -102,7 +116,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         limits: Limits::default().payload_bytes_max(engine.payload_bytes_max),
         engine,
         listen: outbox.http.listen,
-        health_checks: outbox.monitoring.enable_health_checks,
+        monitoring,
         checks,
         dead_letters: DeadLetterSettings {
             retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
@@ -115,9 +129,49 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     })
 }
 
+fn monitoring(outbox: &schema::Outbox, problems: &mut Problems) -> Monitoring {
+    let monitoring = &outbox.monitoring;
+    let prefix = metric_prefix(&monitoring.metrics_prefix).unwrap_or_else(|problem| {
+        let prefix = word(&monitoring.metrics_prefix);
+        problems.push((
+            "outbox.monitoring.metrics_prefix".into(),
+            format!("`{prefix}` {problem}"),
+        ));
+        String::new()
+    });
+    let listen = monitoring
+        .listen
+        .filter(|_| monitoring.enable_metrics || monitoring.enable_health_checks);
+    if listen.is_some_and(|listen| listen == outbox.http.listen && listen.port() != 0) {
+        problems.push((
+            "outbox.monitoring.listen".into(),
+            "this is the address of `outbox.http.listen`: choose another port, or leave it out".into(),
+        ));
+    }
+    let rate = monitoring.success_rate_min;
+    if !(0.0..=1.0).contains(&rate) {
+        problems.push((
+            "outbox.monitoring.success_rate_min".into(),
+            "it must be between 0 and 1: 0.9 means 90 %".into(),
+        ));
+    }
+    let count = |max: u64| (max > 0).then_some(max);
+    Monitoring {
+        limits: HealthLimits {
+            oldest_age_max: count(monitoring.oldest_age_max_seconds).map(Duration::from_secs),
+            failed_max: count(monitoring.failed_events_max),
+            success_rate_min: (rate > 0.0).then_some(rate),
+            dead_growth_max: count(monitoring.dead_letters_growth_max),
+        },
+        metrics_prefix: monitoring.enable_metrics.then_some(prefix),
+        health_checks: monitoring.enable_health_checks,
+        listen,
+    }
+}
+
 /// Keys whose function comes later: they are known, and only the value that means "off" is accepted.
 fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
-    let (database, monitoring) = (&outbox.database, &outbox.monitoring);
+    let database = &outbox.database;
     let later = [
         (
             "database.wal_table_name",
@@ -130,18 +184,6 @@ fn not_built(outbox: &schema::Outbox, problems: &mut Problems) {
             outbox.publisher.enable_wal_integration,
             "the write-ahead log as a source",
             "set it to false",
-        ),
-        (
-            "monitoring.enable_metrics",
-            monitoring.enable_metrics,
-            "metrics",
-            "set it to false",
-        ),
-        (
-            "monitoring.metrics_prefix",
-            monitoring.metrics_prefix != "outbox",
-            "metrics",
-            "leave it out",
         ),
     ];
     for (key, asked, what, instead) in later {

@@ -58,7 +58,7 @@ pub(crate) struct Outbox {
     pub validation: Validation,
     /// Limits on how many events may be pending.
     pub backpressure: Backpressure,
-    /// Health checks and alerts.
+    /// Metrics, health checks and alerts.
     pub monitoring: Monitoring,
     /// The HTTP server of `pillarbox run`.
     pub http: Http,
@@ -103,12 +103,23 @@ pub(crate) struct Database {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Monitoring {
-    /// **Not built yet.** Leave it at false.
+    /// Serve `/metrics` for Prometheus. [METRICS.md](METRICS.md) lists the metrics.
     pub enable_metrics: bool,
-    /// **Not built yet.** Leave it at its default.
+    /// The beginning of the metrics' names. Dots become underscores.
     pub metrics_prefix: String,
     /// Serve `/livez`, `/readyz` and `/healthz`.
     pub enable_health_checks: bool,
+    /// A second address that serves only `/metrics`, `/livez`, `/readyz` and `/healthz`. It may be reachable
+    /// from other machines: these answers contain names and counts, and no event.
+    pub listen: Option<SocketAddr>,
+    /// `/healthz` and `status` report a problem if the oldest undelivered event is older. 0: never.
+    pub oldest_age_max_seconds: u64,
+    /// The same if more events than this wait for a retry. 0: never.
+    pub failed_events_max: u64,
+    /// The same if a smaller share of the attempts of the last five minutes succeeded. 0: never.
+    pub success_rate_min: f64,
+    /// The same if this many more dead letters are open than five minutes ago. 0: never.
+    pub dead_letters_growth_max: u64,
     /// If events die of a new cause, or more die of a known one, say so in the relay's log at level `error`
     /// (and at `info` when it is over). Without it the same line is a warning, and appears only with
     /// `dlq.dlq_notification_enabled`. The quiet periods of `dlq.notifications` apply. It uses no webhook or
@@ -150,9 +161,14 @@ impl Default for Database {
 impl Default for Monitoring {
     fn default() -> Self {
         Self {
-            enable_metrics: false,
+            enable_metrics: true,
             metrics_prefix: "outbox".into(),
             enable_health_checks: true,
+            listen: None,
+            oldest_age_max_seconds: 300,
+            failed_events_max: 1_000,
+            success_rate_min: 0.9,
+            dead_letters_growth_max: 100,
             alert_on_dlq_events: false,
         }
     }

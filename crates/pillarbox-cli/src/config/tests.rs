@@ -36,8 +36,8 @@ outbox:
     enable_business_rule_validation: false
     schema_registry_url:
   monitoring:
-    enable_metrics: false
-    metrics_prefix: "outbox"
+    enable_metrics: true
+    metrics_prefix: "memoryos.storage.outbox"
     enable_health_checks: true
     alert_on_dlq_events: false
 "#;
@@ -64,6 +64,8 @@ fn every_key_of_the_seed_is_known() {
     let settings = settings_of(EVERY_KEY).unwrap();
     assert_eq!(settings.engine.batch_events_max, 100);
     assert_eq!(settings.engine.retry.attempts_max, 7);
+    let prefix = settings.monitoring.metrics_prefix.as_deref();
+    assert_eq!(prefix, Some("memoryos_storage_outbox"));
     assert_eq!(settings.database.tables.name(), "storage_outbox");
     assert_eq!(settings.database.tables.dead(), "\"storage_outbox_dlq\"");
 }
@@ -73,14 +75,31 @@ fn a_setting_that_is_not_built_is_refused() {
     for (group, line) in [
         ("database", "wal_table_name: storage_outbox_wal"),
         ("publisher", "enable_wal_integration: true"),
-        ("monitoring", "enable_metrics: true"),
-        ("monitoring", "metrics_prefix: shop"),
     ] {
         let text = problems(&format!("outbox:\n  {group}:\n    {line}\n"));
         let key = line.split(':').next().unwrap();
         assert!(text.contains("not built yet") && text.contains(key), "{text}");
         assert!(text.starts_with("a.yaml:3: "), "{text}");
     }
+}
+
+#[test]
+fn metrics_have_a_valid_prefix_and_an_address_of_their_own() {
+    let text = problems("outbox:\n  monitoring: { metrics_prefix: 1-x }\n");
+    assert!(
+        text.contains("metrics_prefix") && text.contains("begin with a letter"),
+        "{text}"
+    );
+    let text = problems("outbox:\n  monitoring: { listen: \"127.0.0.1:7420\" }\n");
+    assert!(text.contains("choose another port"), "{text}");
+    let settings = settings_of("outbox:\n  monitoring: { listen: \"0.0.0.0:9090\" }\n").unwrap();
+    assert_eq!(
+        settings.monitoring.listen.unwrap().port(),
+        9090,
+        "it may be public"
+    );
+    let off = settings_of("outbox:\n  monitoring: { enable_metrics: false }\n").unwrap();
+    assert_eq!(off.monitoring.metrics_prefix, None);
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Health checks for supervisors.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
-use pillarbox_relay::engine::{Progress, SinkState};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Api;
 
@@ -13,22 +12,10 @@ pub(super) async fn live() -> &'static str {
     "alive\n"
 }
 
-/// A relay's loop runs every second. After this time without a run it is stuck.
-const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
-
-/// The relay's reported stall, or that its loop is stuck.
-fn stalled(progress: &Progress) -> Option<String> {
-    let silent = progress.silent_for();
-    let silent = (silent > LOOP_SILENT_MAX)
-        .then(|| format!("the relay's loop has been stuck for {} s", silent.as_secs()));
-    let stalled = progress.report().stalled;
-    stalled.map(|stalled| stalled.why).or(silent)
-}
-
 /// The relay works on its database. A sink that is away does not count: another relay could not reach it
 /// either.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> impl IntoResponse {
-    match api.relay.get().map(|(_, progress)| progress.report().store_down) {
+    match api.relay.get().map(|relay| relay.progress.report().store_down) {
         None => (
             StatusCode::SERVICE_UNAVAILABLE,
             "waiting for the database\n".to_owned(),
@@ -41,36 +28,47 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> impl IntoResponse {
     }
 }
 
-/// Every dependency of the relay, one by one.
+/// Every dependency of the relay, and what is wrong, in three parts.
 pub(super) async fn health(State(api): State<Arc<Api>>) -> impl IntoResponse {
-    let Some((_, progress)) = api.relay.get() else {
-        let waiting = json!({ "healthy": false, "relay": "waiting", "database": "unknown", "sinks": {} });
-        return (StatusCode::SERVICE_UNAVAILABLE, Json(waiting));
+    let health = api.health();
+    let code = match health["healthy"] == true {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let report = progress.report();
-    let stalled = stalled(progress);
-    let healthy = report.store_down.is_none()
-        && stalled.is_none()
-        && report.paused.is_empty()
-        && report.schema_registry_down.is_none()
-        && report.sinks.values().all(|state| *state == SinkState::Up);
-    let code = if healthy {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    let database = report.store_down.as_deref().unwrap_or("up");
-    let mut health =
-        json!({ "healthy": healthy, "relay": "running", "database": database, "sinks": report.sinks });
-    if !report.paused.is_empty() {
-        health["paused"] = json!(report.paused);
-    }
-    if let Some(waiting_for) = stalled {
-        health["relay"] = json!("stalled");
-        health["waiting_for"] = json!(waiting_for);
-    }
-    if let Some(why) = report.schema_registry_down {
-        health["schema_registry"] = json!(why);
-    }
     (code, Json(health))
+}
+
+impl Api {
+    /// The answer of `/healthz`.
+    pub(super) fn health(&self) -> Value {
+        let Some(relay) = self.relay.get() else {
+            let waiting = json!({ "healthy": false, "problems": ["waiting for the database"] });
+            let unknown = json!({ "healthy": false, "problems": [] });
+            let parts = json!({ "publisher": waiting, "performance": unknown, "data": unknown });
+            return json!({
+                "healthy": false, "relay": "waiting", "database": "unknown", "sinks": {}, "parts": parts,
+            });
+        };
+        let report = relay.progress.report();
+        let health = relay.progress.health(&self.health_limits);
+        let database = report.store_down.as_deref().unwrap_or("up");
+        let mut answer = json!({
+            "healthy": health.is_healthy(),
+            "relay": "running",
+            "database": database,
+            "sinks": report.sinks,
+            "parts": health.parts(),
+        });
+        if !report.paused.is_empty() {
+            answer["paused"] = json!(report.paused);
+        }
+        if let Some(waiting_for) = relay.progress.stalled() {
+            answer["relay"] = json!("stalled");
+            answer["waiting_for"] = json!(waiting_for);
+        }
+        if let Some(why) = report.schema_registry_down {
+            answer["schema_registry"] = json!(why);
+        }
+        answer
+    }
 }

@@ -19,9 +19,9 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(super) struct Cache(Mutex<Option<(Instant, Result<StoreStatus, String>)>>);
 
 pub(super) async fn handler(State(api): State<Arc<Api>>) -> Json<Value> {
-    let relay = api.relay.get().map(|(id, progress)| {
-        let mut relay = json!(progress.report());
-        relay["id"] = json!(id);
+    let relay = api.relay.get().map(|running| {
+        let mut relay = json!(running.progress.report());
+        relay["id"] = json!(running.id);
         relay
     });
     let (store, problem) = match api.store_status().await {
@@ -33,6 +33,7 @@ pub(super) async fn handler(State(api): State<Arc<Api>>) -> Json<Value> {
         "relay": relay,
         "store": store,
         "store_problem": problem,
+        "health": api.health()["parts"],
     }))
 }
 

@@ -12,6 +12,7 @@ mod events_http;
 mod http_crowd;
 mod http_fuzz;
 mod inbox;
+mod metrics;
 mod migrate;
 mod relay;
 mod settings;

@@ -13,8 +13,9 @@ use super::{
     watch::Stall,
 };
 use crate::{
+    event::Lane,
     sink::Sink,
-    store::{RelayId, StoreError, StoreErrorKind},
+    store::{HeldLane, RelayId, StoreError, StoreErrorKind},
 };
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -44,14 +45,15 @@ pub(super) async fn live(
     let mut leases = LaneLeases::new(context.store.clone(), relay, options.name.clone(), options.lease);
     let mut patience = Patience::default();
     let mut stalls = 0;
+    let mut lanes_before = Vec::new();
 
     while !context.stop.is_cancelled() {
-        context.progress.tick();
+        context.progress.tick(context.store.statements());
         let gathered = tokio::time::timeout(options.stall_after, gather(&context, &mut leases)).await;
         let end = match gathered {
             Ok(Ok(Some(blocked))) => {
                 context.store_is_up();
-                context.progress.set_lanes(leases.lanes.len());
+                context.lanes_are(&leases.lanes, &mut lanes_before);
                 Tenure::new(&context, &mut leases, &mut outliving, blocked)
                     .run()
                     .await
@@ -160,11 +162,24 @@ impl Context {
     /// Logs what the relay waits for. A new tenure may help. If it did not, a new process may.
     fn stalled(&self, waiting_for: String, stalls: u32) -> Result<(), RelayError> {
         self.progress.stalled_is(Some(&waiting_for));
+        self.progress.recorded.stalls.inc();
         if stalls >= STALLS_MAX {
             return Err(RelayError::Stalled { waiting_for });
         }
         tracing::error!(waiting_for, "the relay makes no progress: starting over");
         Ok(())
+    }
+
+    /// Logs the lanes that are new.
+    fn lanes_are(&self, lanes: &[HeldLane], before: &mut Vec<(Lane, i64)>) {
+        let now: Vec<_> = lanes.iter().map(|lane| (lane.lane, lane.epoch)).collect();
+        let taken = now.iter().filter(|lane| !before.contains(lane)).count();
+        if taken > 0 {
+            tracing::info!(taken, lanes = now.len(), "took over lanes");
+            self.progress.recorded.lanes_taken.inc_by(taken as u64);
+        }
+        self.progress.set_lanes(now.len());
+        *before = now;
     }
 
     async fn pause(&self, time: Duration) {

@@ -1,9 +1,9 @@
 //! Counters and the state of a relay, for status, health, metrics and measurements.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,12 +15,18 @@ use tokio::time::Instant;
 
 use crate::{
     check::Checks,
+    health::{self, Health, HealthLimits},
+    metrics::recorded::Recorded,
     settlement::Settlement,
-    store::{Trouble, TroubleKind},
+    store::{Sample, Trouble, TroubleKind},
 };
 
 /// At most this many troubles are listed.
 const TROUBLES_MAX: usize = 20;
+/// The time that [`Progress::recent`] looks back.
+pub const RECENT: Duration = Duration::from_secs(300);
+/// A relay's loop runs every second. After this time without a run it is stuck.
+const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// Counters of one relay since its start. Cheap to read at any time.
 #[derive(Debug, Default)]
@@ -38,9 +44,11 @@ pub struct Progress {
     /// Read and not settled yet.
     pub in_flight: AtomicU64,
     pub lanes: AtomicU64,
-    /// Why the store is away, if it is.
-    store_down: Mutex<Option<String>>,
-    sinks: Mutex<BTreeMap<String, SinkState>>,
+    /// Statements that the store ran.
+    pub statements: AtomicU64,
+    /// Why the store is away, if it is, and since when.
+    store_down: Mutex<Option<(String, Instant)>>,
+    sinks: Mutex<BTreeMap<String, SinkRecord>>,
     /// The paused destinations, and why.
     destinations: Mutex<BTreeMap<String, Outage>>,
     /// What the relay waits for, if it has stalled.
@@ -49,11 +57,59 @@ pub struct Progress {
     ticked: Mutex<Option<Instant>>,
     /// For the state of the schema registry and the number of warnings.
     checks: Option<Arc<Checks>>,
+    /// Counters and histograms that only metrics show.
+    pub(crate) recorded: Recorded,
+    /// The latest figures about the outbox, and when they were read.
+    sample: Mutex<Option<(Sample, Instant)>>,
+    clock: Clock,
+    /// The counts at the latest samples, the oldest first.
+    history: Mutex<VecDeque<Counts>>,
+}
+
+/// The time of day.
+#[derive(Debug)]
+struct Clock(fn() -> Timestamp);
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self(Timestamp::now)
+    }
+}
+
+/// What `Progress::recent` compares.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    at: Instant,
+    published: u64,
+    failed: u64,
+    dead: u64,
+}
+
+/// What happened in the last [`RECENT`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// Events that this relay published.
+    pub published: u64,
+    /// Failures that this relay counted against events.
+    pub failed: u64,
+    /// How many more letters are open, whoever buried the events.
+    pub dead_growth: u64,
+}
+
+/// A sink, and how long it was away.
+#[derive(Debug)]
+struct SinkRecord {
+    state: SinkState,
+    away_since: Option<Instant>,
+    /// Outages that are over.
+    away: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum SinkState {
+    /// The relay has just started, and the sink has not answered yet.
+    Untried,
     Up,
     /// Paused until it answers again. No attempt is counted.
     Down(Outage),
@@ -79,6 +135,7 @@ pub struct ProgressReport {
     pub swept: u64,
     pub in_flight: u64,
     pub lanes: u64,
+    pub statements: u64,
     pub store_down: Option<String>,
     pub sinks: BTreeMap<String, SinkState>,
     /// Destinations that are paused: `sink/stream topic[partition]`.
@@ -92,11 +149,26 @@ pub struct ProgressReport {
 }
 
 impl Progress {
-    pub(super) fn of(checks: Option<Arc<Checks>>) -> Self {
-        Self {
+    pub(crate) fn new<'a>(
+        checks: Option<Arc<Checks>>,
+        sinks: impl Iterator<Item = &'a Arc<str>>,
+        clock: fn() -> Timestamp,
+    ) -> Self {
+        let progress = Self {
             checks,
+            clock: Clock(clock),
             ..Self::default()
+        };
+        for sink in sinks {
+            progress.recorded.sink(sink);
+            let record = SinkRecord {
+                state: SinkState::Untried,
+                away_since: None,
+                away: Duration::ZERO,
+            };
+            lock(&progress.sinks).insert(sink.to_string(), record);
         }
+        progress
     }
 
     pub fn report(&self) -> ProgressReport {
@@ -111,68 +183,154 @@ impl Progress {
             swept: read(&self.swept),
             in_flight: read(&self.in_flight),
             lanes: read(&self.lanes),
-            store_down: self
-                .store_down
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-            sinks: self.sinks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            paused: self
-                .destinations
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-            stalled: self
-                .stalled
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+            statements: read(&self.statements),
+            store_down: lock(&self.store_down).as_ref().map(|(why, _)| why.clone()),
+            sinks: lock(&self.sinks)
+                .iter()
+                .map(|(sink, record)| (sink.clone(), record.state.clone()))
+                .collect(),
+            paused: lock(&self.destinations).clone(),
+            stalled: lock(&self.stalled).clone(),
             warned: self.checks.as_ref().map_or(0, |checks| checks.warned()),
             schema_registry_down: self.checks.as_ref().and_then(|checks| checks.registry_down()),
         }
     }
 
-    /// Returns whether this is new: the store was up and is down now, or the other way round.
-    pub(super) fn store_is(&self, down: Option<String>) -> bool {
-        let mut state = self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = state.is_some() != down.is_some();
-        *state = down;
-        news
+    /// Returns whether this is new.
+    pub(super) fn store_is_down(&self, why: String) -> bool {
+        let mut down = lock(&self.store_down);
+        let since = down.as_ref().map(|(_, since)| *since);
+        *down = Some((why, since.unwrap_or_else(Instant::now)));
+        since.is_none()
     }
 
-    /// Records that a sink is away and why, or (`None`) that it is up.
-    pub(super) fn sink_is(&self, sink: &str, why: Option<&str>) {
-        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match sinks.remove(sink) {
-            Some(SinkState::Down(outage)) => Some(outage),
-            Some(SinkState::Up) | None => None,
+    /// Returns how long the store was away, if it was.
+    pub(super) fn store_is_up(&self) -> Option<Duration> {
+        let (_, since) = lock(&self.store_down).take()?;
+        Some(since.elapsed())
+    }
+
+    /// Records that a sink is away and why, or (`None`) that it is up. Returns how long it was away, if it is back.
+    pub(crate) fn sink_is(&self, sink: &str, why: Option<&str>) -> Option<Duration> {
+        let mut sinks = lock(&self.sinks);
+        let record = sinks.get_mut(sink)?;
+        let before = match &record.state {
+            SinkState::Down(outage) => Some(outage.clone()),
+            SinkState::Up | SinkState::Untried => None,
         };
-        let state = Outage::after(before, why).map_or(SinkState::Up, SinkState::Down);
-        sinks.insert(sink.to_owned(), state);
+        record.state = self.outage(before, why).map_or(SinkState::Up, SinkState::Down);
+        if why.is_some() {
+            record.away_since.get_or_insert_with(Instant::now);
+            return None;
+        }
+        let away = record.away_since.take()?.elapsed();
+        record.away += away;
+        Some(away)
+    }
+
+    /// How long each sink was away, in total until now.
+    pub(crate) fn sink_outages(&self) -> BTreeMap<String, Duration> {
+        let away = |record: &SinkRecord| {
+            let now = record.away_since.map_or(Duration::ZERO, |since| since.elapsed());
+            record.away + now
+        };
+        let sinks = lock(&self.sinks);
+        sinks
+            .iter()
+            .map(|(sink, record)| (sink.clone(), away(record)))
+            .collect()
+    }
+
+    pub(crate) fn set_sample(&self, sample: Sample) {
+        let now = Instant::now();
+        let counts = Counts {
+            at: now,
+            published: self.published.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            dead: sample.dead.values().sum(),
+        };
+        let mut history = lock(&self.history);
+        while history.get(1).is_some_and(|next| now - next.at >= RECENT) {
+            history.pop_front();
+        }
+        history.push_back(counts);
+        drop(history);
+        *lock(&self.sample) = Some((sample, now));
+    }
+
+    /// What happened between the samples of the last [`RECENT`].
+    pub fn recent(&self) -> Recent {
+        let history = lock(&self.history);
+        let (Some(first), Some(last)) = (history.front(), history.back()) else {
+            return Recent::default();
+        };
+        Recent {
+            published: last.published - first.published,
+            failed: last.failed - first.failed,
+            dead_growth: last.dead.saturating_sub(first.dead),
+        }
+    }
+
+    /// How many events waited for delivery when the latest figures were read.
+    pub(super) fn waiting(&self) -> Option<u64> {
+        let (sample, _) = self.sample()?;
+        Some(sample.pending + sample.failed + sample.held)
+    }
+
+    /// The latest figures about the outbox, and their age.
+    pub fn sample(&self) -> Option<(Sample, Duration)> {
+        let sample = lock(&self.sample).clone();
+        sample.map(|(sample, at)| (sample, at.elapsed()))
     }
 
     /// Records that a destination accepts nothing and why, or (`None`) that it accepts events.
     pub(super) fn destination_is(&self, label: &str, why: Option<&str>) {
-        let mut paused = self.destinations.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outage) = Outage::after(paused.remove(label), why) {
+        let mut paused = lock(&self.destinations);
+        if let Some(outage) = self.outage(paused.remove(label), why) {
             paused.insert(label.to_owned(), outage);
         }
     }
 
+    /// The state after this report. `None` if there is no reason. A new reason does not change the start time.
+    fn outage(&self, before: Option<Outage>, why: Option<&str>) -> Option<Outage> {
+        let why = why?.to_owned();
+        let now = || {
+            let now = (self.clock.0)().round(jiff::Unit::Second);
+            now.unwrap_or(Timestamp::UNIX_EPOCH)
+        };
+        let since = before.map_or_else(now, |outage| outage.since);
+        Some(Outage { why, since })
+    }
+
     pub(super) fn stalled_is(&self, waiting_for: Option<&str>) {
-        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        *stalled = Outage::after(stalled.take(), waiting_for);
+        let mut stalled = lock(&self.stalled);
+        *stalled = self.outage(stalled.take(), waiting_for);
     }
 
     /// The relay's loop runs.
-    pub(super) fn tick(&self) {
-        *self.ticked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    pub(super) fn tick(&self, statements: u64) {
+        self.statements.store(statements, Ordering::Relaxed);
+        *lock(&self.ticked) = Some(Instant::now());
     }
 
     /// How long ago the relay's loop last ran. It runs every second.
     pub fn silent_for(&self) -> Duration {
-        let ticked = *self.ticked.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticked = *lock(&self.ticked);
         ticked.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
+    /// What the relay waits for, if it makes no progress or its loop is stuck.
+    pub fn stalled(&self) -> Option<String> {
+        let silent = self.silent_for();
+        let stuck = || format!("the relay's loop has been stuck for {} s", silent.as_secs());
+        let stalled = lock(&self.stalled).as_ref().map(|stalled| stalled.why.clone());
+        stalled.or_else(|| (silent > LOOP_SILENT_MAX).then(stuck))
+    }
+
+    /// What is wrong with this relay and its outbox.
+    pub fn health(&self, limits: &HealthLimits) -> Health {
+        let (report, sample) = (self.report(), self.sample());
+        health::of_relay(&report, self.stalled(), sample.as_ref(), self.recent(), limits)
     }
 
     /// What keeps the relay of this name from delivering: a stall, and sinks and destinations that accept nothing.
@@ -185,7 +343,7 @@ impl Progress {
             since,
         };
         let sinks = report.sinks.into_iter().filter_map(|(sink, state)| match state {
-            SinkState::Up => None,
+            SinkState::Up | SinkState::Untried => None,
             SinkState::Down(outage) => Some(trouble(TroubleKind::Sink, sink, outage)),
         });
         let paused = report.paused.into_iter();
@@ -224,21 +382,12 @@ impl Progress {
         add(&self.held, settlement.held.len());
         add(&self.dead, settlement.dead.len());
         add(&self.settled, settlement.len());
+        self.recorded.settled(settlement);
     }
 }
 
-impl Outage {
-    /// The state after this report. `None` if there is no reason. A new reason does not change the start time.
-    fn after(before: Option<Self>, why: Option<&str>) -> Option<Self> {
-        let why = why?.to_owned();
-        let now = || {
-            Timestamp::now()
-                .round(jiff::Unit::Second)
-                .unwrap_or(Timestamp::UNIX_EPOCH)
-        };
-        let since = before.map_or_else(now, |outage| outage.since);
-        Some(Self { why, since })
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn add(counter: &AtomicU64, events: usize) {

@@ -3,16 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use rand::{RngExt, rngs::StdRng};
 use tokio::time::Instant;
 
 use super::{
     destinations::{DestinationId, Destinations},
-    health::SinkHealth,
+    health::{CHECK_WAIT_MAX, SinkHealth},
     progress::Progress,
     window::{Entry, Resolution},
 };
 use crate::{
+    log::{self, FailureLog},
     retry::RetryPolicy,
     settlement::{DeadReason, FailedTry},
     sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
@@ -22,6 +24,9 @@ use crate::{
 /// How long the check of a sink may take.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// A sink that had nothing to answer for this time is checked.
+const IDLE_CHECK: Duration = Duration::from_secs(10);
+
 /// One sink.
 pub(super) struct SinkSlot {
     pub(super) name: Arc<str>,
@@ -29,6 +34,11 @@ pub(super) struct SinkSlot {
     /// The name of the relay.
     relay: Arc<str>,
     pub(super) health: SinkHealth,
+    /// When it must be checked if it is up and nothing is sent to it until then.
+    idle_check: Instant,
+    /// The latest check failed, although the sink is connected.
+    failing_check: bool,
+    failures: FailureLog,
 }
 
 /// What `resolve` needs besides the outcomes.
@@ -37,6 +47,7 @@ pub(super) struct Judging<'a> {
     pub(super) policy: &'a RetryPolicy,
     /// How long a destination may be away before its events die. `None`: no limit.
     pub(super) destination_outage_max: Option<Duration>,
+    pub(super) now: Timestamp,
     pub(super) rng: &'a mut StdRng,
     pub(super) progress: &'a Progress,
 }
@@ -48,11 +59,19 @@ impl SinkSlot {
             sink,
             relay,
             health: SinkHealth::Up,
+            idle_check: Instant::now(),
+            failing_check: false,
+            failures: FailureLog::default(),
         }
     }
 
-    /// Applies the result of the check of a sink that is down. `Err`: its configuration is wrong, and the relay must
-    /// stop.
+    /// When the sink must be checked: at the start, while it is down, and when it has had nothing to answer for a
+    /// while. Otherwise nobody would notice that a sink without events is away.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.health.next_check().or(Some(self.idle_check))
+    }
+
+    /// Applies the result of a check. `Err`: the sink's configuration is wrong, and the relay must stop.
     pub(super) fn checked(
         &mut self,
         result: Result<(), SinkError>,
@@ -60,17 +79,29 @@ impl SinkSlot {
     ) -> Result<(), SinkError> {
         match result {
             Ok(()) => {
-                tracing::info!(sink = &*self.name, "the sink answers again; resuming");
-                progress.sink_is(&self.name, None);
+                self.answered(progress);
                 self.health.check_passed();
             }
             Err(error) if error.kind == SinkErrorKind::Misconfigured => return Err(error),
-            Err(error) => {
+            Err(error) if self.health.is_down() => {
                 // The check may fail for another reason than the one that broke the connection.
                 if self.health.check_failed(&error.message, Instant::now()) {
                     tracing::warn!(sink = &*self.name, why = error.message, "the sink is still away");
                     progress.sink_is(&self.name, Some(&error.message));
                 }
+            }
+            Err(error) if error.kind == SinkErrorKind::Unreachable => self.broke(error.message, progress),
+            // There is a connection, so events may still get through: say so, and do not pause the sink.
+            Err(error) => {
+                self.idle_check = Instant::now() + CHECK_WAIT_MAX;
+                if !std::mem::replace(&mut self.failing_check, true) {
+                    tracing::warn!(
+                        sink = &*self.name,
+                        why = error.message,
+                        "the check of the sink fails"
+                    );
+                }
+                progress.sink_is(&self.name, Some(&error.message));
             }
         }
         Ok(())
@@ -102,11 +133,15 @@ impl SinkSlot {
         let mut failed: Vec<(DestinationId, String)> = Vec::new();
         let mut answered: Vec<DestinationId> = Vec::new();
         let mut resolved = Vec::with_capacity(batch.len());
+        let recorded = &judging.progress.recorded;
+        let recorder = recorded.sink(&self.name);
         for (index, (mut entry, outcome)) in batch.into_iter().zip(outcomes).enumerate() {
             let destination = entry.target.destination;
             let error = match outcome {
                 Outcome::Delivered => {
                     note(&mut answered, destination);
+                    log::published(&entry.event, &self.name);
+                    recorder.published(judging.now.duration_since(entry.event.created_at));
                     resolved.push((entry, Resolution::Delivered));
                     continue;
                 }
@@ -116,6 +151,7 @@ impl SinkSlot {
                 }
                 Outcome::Failed(error) => error,
             };
+            recorded.publish_error(&self.name, error.kind);
             let retry = &entry.event.event.retry;
             let attempts = entry.event.attempts + 1;
             let later = later_delivered.get(index).copied().unwrap_or(false);
@@ -145,13 +181,19 @@ impl SinkSlot {
                 }
                 Verdict::Retry => {
                     note(&mut answered, destination);
+                    let retry_in = judging.policy.delay(attempts, retry, judging.rng.random());
+                    recorded.retry(retry_in);
+                    self.failures
+                        .failed(&entry.event, &self.name, &error, retry_in, now);
+                    recorded.event_failed(&entry.event.event.event_type);
                     Resolution::Retry {
-                        retry_in: judging.policy.delay(attempts, retry, judging.rng.random()),
+                        retry_in,
                         failure: self.failed(error.message),
                     }
                 }
                 Verdict::Reject(reason) => {
                     note(&mut answered, destination);
+                    recorded.event_failed(&entry.event.event.event_type);
                     Resolution::Dead {
                         reason,
                         failure: self.failed(error.message),
@@ -161,6 +203,7 @@ impl SinkSlot {
             };
             resolved.push((entry, resolution));
         }
+        let has_answered = !answered.is_empty();
         for destination in answered {
             if failed.iter().all(|(paused, _)| *paused != destination) {
                 judging.accepted(destination, now);
@@ -171,9 +214,31 @@ impl SinkSlot {
         }
         match broken {
             Some(why) => self.broke(why, judging.progress),
-            None => self.health.answered(),
+            None => {
+                // A batch from before an outage can be answered late. The check tells when the outage is over.
+                if has_answered && !self.health.is_down() {
+                    self.answered(judging.progress);
+                }
+                self.health.answered();
+            }
         }
         Ok(resolved)
+    }
+
+    /// The sink is there.
+    fn answered(&mut self, progress: &Progress) {
+        self.idle_check = Instant::now() + IDLE_CHECK;
+        self.failing_check = false;
+        if let Some(away) = progress.sink_is(&self.name, None) {
+            let waiting = progress.waiting();
+            let outage_seconds = away.as_secs();
+            tracing::info!(
+                sink = &*self.name,
+                outage_seconds,
+                waiting,
+                "the sink answers again; resuming"
+            );
+        }
     }
 
     fn broke(&mut self, why: String, progress: &Progress) {

@@ -204,7 +204,7 @@ impl<'a> Tenure<'a> {
 
     pub(super) async fn run(mut self) -> End {
         loop {
-            self.context.progress.tick();
+            self.context.progress.tick(self.context.store.statements());
             self.start_what_can_start();
             self.look_for_a_stall();
             if let Some(end) = self.ended() {

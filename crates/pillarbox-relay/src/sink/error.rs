@@ -29,6 +29,25 @@ pub enum SinkErrorKind {
     Misconfigured,
 }
 
+impl SinkErrorKind {
+    /// Its name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Full => "full",
+            Self::NotGranted => "not_granted",
+            Self::Busy => "busy",
+            Self::Invalid => "invalid",
+            Self::TooLarge => "too_large",
+            Self::Refused => "refused",
+            Self::MissingStream => "missing_stream",
+            Self::Misconfigured => "misconfigured",
+        }
+    }
+}
+
 /// An operator reads this text: what happened, and what to do. It never contains a secret or a payload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]

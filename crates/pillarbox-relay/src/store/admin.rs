@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use pillarbox::{Enqueued, Event, Limits};
 use serde::Serialize;
 
-use super::StoreError;
+use super::{Sample, StoreError};
 use crate::{
     catalog::Look,
     event::{Seq, StoredEvent},
@@ -73,6 +73,9 @@ pub trait Admin: Send + Sync + 'static {
     }
 
     async fn status(&self) -> Result<StoreStatus, StoreError>;
+
+    /// Figures for metrics and health, at a cost that does not grow with the backlog.
+    async fn sample(&self) -> Result<Sample, StoreError>;
 
     /// No event up to this seq is pending. A scan of all pending events can start here.
     async fn low_mark(&self) -> Result<Seq, StoreError>;

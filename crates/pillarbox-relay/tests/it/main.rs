@@ -4,6 +4,7 @@
 
 mod checks;
 mod engine;
+mod logs;
 mod memory;
 mod mongodb;
 mod order;

@@ -2,14 +2,14 @@
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::{Enqueued, Event, Limits};
+use pillarbox::{Enqueued, Event, Limits, lane::LANES};
 use tokio::time::Instant;
 
 use pillarbox_relay::catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look};
 use pillarbox_relay::event::Seq;
 
 use pillarbox_relay::store::{
-    Admin, StoreError,
+    Admin, Sample, StoreError,
     admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
 };
 
@@ -27,6 +27,27 @@ impl Admin for MemoryStore {
 
     async fn status(&self) -> Result<StoreStatus, StoreError> {
         Ok(self.call().await?.status())
+    }
+
+    async fn sample(&self) -> Result<Sample, StoreError> {
+        let world = self.call().await?;
+        let status = world.status();
+        let mut sample = Sample {
+            pending: status.pending,
+            failed: status.failed,
+            held: status.held,
+            delayed: status.delayed,
+            oldest_age: status.oldest_age,
+            lanes_without_owner: LANES - status.lanes_held,
+            relays: status.relays.len() as u16,
+            rows: Some(world.rows.len() as u64),
+            ..Sample::default()
+        };
+        let dead = world.rows.values().filter(|row| row.status == Status::Dead);
+        for reason in dead.filter_map(|row| row.dead_reason) {
+            *sample.dead.entry(reason).or_default() += 1;
+        }
+        Ok(sample)
     }
 
     /// A look at pending events may always begin at the first one here.

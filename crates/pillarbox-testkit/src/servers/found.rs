@@ -122,6 +122,15 @@ pub fn faketime() -> Option<PathBuf> {
         .or_else(|| skip("libfaketime"))
 }
 
+/// The folder with `prometheus` and `promtool`.
+pub fn prometheus() -> Option<PathBuf> {
+    [named("PILLARBOX_PROMETHEUS"), Some(cache::prometheus())]
+        .into_iter()
+        .flatten()
+        .find(|folder| folder.join("promtool").is_file())
+        .or_else(|| skip("Prometheus"))
+}
+
 fn executable(variable: &str, usual: Option<PathBuf>, program: &str) -> Option<PathBuf> {
     let on_path = env::var_os("PATH")
         .map(|path| {

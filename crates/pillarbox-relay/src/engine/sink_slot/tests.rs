@@ -81,6 +81,7 @@ impl Scene {
             destinations: &mut self.destinations,
             policy: &RetryPolicy::default(),
             destination_outage_max: self.outage_max,
+            now: jiff::Timestamp::UNIX_EPOCH,
             rng: &mut StdRng::seed_from_u64(1),
             progress: &self.progress,
         };

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq, StoredEvent, Unreadable},
+    log,
     route::AfterDeath,
     settlement::{Dead, DeadReason, FailedTry},
     store::{Page, PageLimit, StoreError},
@@ -76,6 +77,7 @@ impl Tenure<'_> {
         self.admit_unreadable(page.unreadable, Some(number));
         let now = (self.context.options.clock)();
         for event in page.events {
+            log::discovered(&event);
             let objection = objections.remove(&event.seq);
             self.admit(event, objection, number, now);
         }
@@ -147,6 +149,7 @@ impl Tenure<'_> {
             let dead = Dead {
                 seq: row.seq,
                 lane: row.lane,
+                subject: None,
                 after: if key.is_some() { after } else { AfterDeath::Skip },
                 key,
                 attempts: 0,
@@ -171,9 +174,13 @@ impl Tenure<'_> {
     }
 
     pub(super) fn rejected(&self, event: &StoredEvent, after: AfterDeath, error: String) -> Dead {
+        let recorded = &self.context.progress.recorded;
+        recorded.validation_errors.inc();
+        recorded.event_failed(&event.event.event_type);
         Dead {
             seq: event.seq,
             lane: event.lane,
+            subject: Some((&event.event).into()),
             key: (after != AfterDeath::Skip).then(|| event.event.key().to_owned()),
             after,
             attempts: event.attempts,
@@ -184,6 +191,10 @@ impl Tenure<'_> {
     }
 
     pub(super) fn no_route(&self, event: &StoredEvent, key: Option<String>) -> Dead {
+        self.context
+            .progress
+            .recorded
+            .event_failed(&event.event.event_type);
         let error = format!(
             "no route matches the topic `{}`: add one to `routes`, then replay the event",
             event.event.topic
@@ -191,6 +202,7 @@ impl Tenure<'_> {
         Dead {
             seq: event.seq,
             lane: event.lane,
+            subject: Some((&event.event).into()),
             key,
             after: AfterDeath::Skip,
             attempts: event.attempts,

@@ -90,9 +90,17 @@ impl Tenure<'_> {
     }
 
     pub(super) fn publish(&mut self, sink: usize, batch: Vec<super::Entry>, trial: bool) {
-        let (client, answer_max) = (self.slots[sink].sink.clone(), self.context.options.stall_after);
+        let slot = &self.slots[sink];
+        let (client, name, answer_max) = (
+            slot.sink.clone(),
+            slot.name.clone(),
+            self.context.options.stall_after,
+        );
+        let progress = self.context.progress.clone();
         self.spawn(Job::Publish, async move {
+            let began = Instant::now();
             let outcomes = sink_slot::publish(client, &batch, answer_max).await;
+            progress.recorded.answered(&name, began.elapsed());
             Done::Published {
                 slot: sink,
                 batch,
@@ -124,6 +132,7 @@ impl Tenure<'_> {
             destinations: self.destinations,
             policy: &self.context.options.retry,
             destination_outage_max: self.context.options.destination_outage_max,
+            now: (self.context.options.clock)(),
             rng: self.rng,
             progress,
         };
@@ -192,7 +201,7 @@ impl Tenure<'_> {
     pub(super) fn start_checks(&mut self) {
         let now = Instant::now();
         for index in 0..self.slots.len() {
-            let due = self.slots[index].health.next_check();
+            let due = self.slots[index].next_check();
             if !self.in_flight[index].check && due.is_some_and(|at| at <= now) {
                 self.in_flight[index].check = true;
                 let sink = self.slots[index].sink.clone();
@@ -216,7 +225,7 @@ impl Tenure<'_> {
         let slots = self.slots.iter().zip(&self.in_flight);
         slots
             .filter(|(_, flight)| !flight.check)
-            .filter_map(|(slot, _)| slot.health.next_check())
+            .filter_map(|(slot, _)| slot.next_check())
     }
 
     pub(super) fn end_if_misconfigured(&mut self, slot: usize, result: Result<(), SinkError>) {

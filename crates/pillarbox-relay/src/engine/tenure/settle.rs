@@ -8,7 +8,10 @@ use super::{
     super::{watch::Job, window::Settling},
     Done, End, Tenure,
 };
-use crate::store::{Settled, StoreError, StoreErrorKind};
+use crate::{
+    log,
+    store::{Settled, StoreError, StoreErrorKind},
+};
 
 /// Results wait this long for others before they are written: fewer, larger statements. It delays no event.
 const SETTLE_LINGER: Duration = Duration::from_millis(5);
@@ -60,6 +63,7 @@ impl Tenure<'_> {
                 self.retry_in = STORE_RETRY;
                 self.context.store_is_up();
                 self.context.progress.settled(&settling.settlement);
+                settling.settlement.dead.iter().for_each(log::dead_lettered);
                 self.window.settled(&settling, &settled.free);
                 if !settling.settlement.is_plain() {
                     self.due_at = Instant::now();

@@ -24,11 +24,14 @@ impl Tenure<'_> {
         match result {
             Ok(beat) => {
                 self.context.store_is_up();
+                let before = self.leases.lanes.len();
                 match self.leases.merge_beat(beat) {
                     Change::Keep => {}
                     Change::Gained => self.end(End::Regroup { surplus: 0 }),
                     Change::Surplus(surplus) => self.end(End::Regroup { surplus }),
                     Change::Lost => {
+                        let lost = before.saturating_sub(self.leases.lanes.len());
+                        self.context.progress.recorded.lanes_lost.inc_by(lost as u64);
                         tracing::warn!("another relay took some lanes: starting again with the others");
                         self.end(End::Store(StoreError::fenced()));
                     }

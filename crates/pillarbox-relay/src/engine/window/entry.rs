@@ -110,6 +110,7 @@ impl Entry {
         Dead {
             seq: self.event.seq,
             lane: self.event.lane,
+            subject: Some((&self.event.event).into()),
             key: tells_key.then(|| self.event.event.key().to_owned()),
             after: self.target.after_death,
             attempts: self.event.attempts + 1,

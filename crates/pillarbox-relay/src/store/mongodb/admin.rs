@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mongodb::bson::{DateTime, Document, RawDocumentBuf, Timestamp, doc};
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox};
+use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, lane::LANES};
 
 use super::{
     MongoStore,
@@ -17,9 +17,11 @@ use super::{
 use crate::{
     catalog::Look,
     event::Seq,
+    settlement::DeadReason,
     store::{
-        Admin, PageLimit, StoreError,
+        Admin, PageLimit, Sample, StoreError,
         admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, RelayStatus, StoreStatus},
+        sample::SAMPLE_ROWS_MAX,
         trouble,
     },
 };
@@ -63,6 +65,46 @@ impl Admin for MongoStore {
         self.relays(at, now, &mut status).await?;
         status.pressure = self.standing().await?;
         Ok(status)
+    }
+
+    /// The index on (status, created_at) serves the counts, from the oldest event on.
+    async fn sample(&self) -> Result<Sample, StoreError> {
+        let at = self.connection.collections().await?;
+        let now = self.connection.now().await?;
+        let mut sample = Sample::default();
+        let mut oldest: Option<DateTime> = None;
+        for status in ["pending", "processing", "failed", "held", "delayed"] {
+            let counted = at.events.count_documents(doc! { "status": status });
+            let n = self.connection.run(counted.limit(SAMPLE_ROWS_MAX)).await?;
+            match status {
+                "failed" => sample.failed = n,
+                "held" => sample.held = n,
+                "delayed" => sample.delayed = n,
+                _ => sample.pending += n,
+            }
+            sample.pending_estimated |= status == "pending" && n == SAMPLE_ROWS_MAX;
+            if n > 0 && status != "delayed" {
+                let first = at
+                    .events
+                    .find_one(doc! { "status": status, "created_at": { "$type": "date" } });
+                let first = first
+                    .sort(doc! { "created_at": 1 })
+                    .projection(doc! { "created_at": 1 });
+                let first = self.connection.run(first).await?;
+                let first = first.and_then(|first| first.get_datetime("created_at").ok().copied());
+                oldest = oldest.into_iter().chain(first).min();
+            }
+        }
+        sample.oldest_age = oldest.map(|oldest| since(oldest, now));
+        self.sample_letters(at, &mut sample).await?;
+        let owned = doc! { "owner": { "$ne": null }, "lease_until": { "$gt": now } };
+        let owned = self.connection.run(at.lanes.count_documents(owned)).await?;
+        sample.lanes_without_owner = LANES.saturating_sub(u16::try_from(owned).unwrap_or(LANES));
+        let living = at.relays.count_documents(doc! { "expires_at": { "$gt": now } });
+        sample.relays = u16::try_from(self.connection.run(living).await?).unwrap_or(u16::MAX);
+        self.sample_sizes(at, &mut sample).await?;
+        sample.pressure = self.standing().await?;
+        Ok(sample)
     }
 
     async fn low_mark(&self) -> Result<Seq, StoreError> {
@@ -118,6 +160,39 @@ impl Admin for MongoStore {
 }
 
 impl MongoStore {
+    async fn sample_letters(&self, at: &Collections, sample: &mut Sample) -> Result<(), StoreError> {
+        let by_reason = [
+            doc! { "$match": { "state": "open" } },
+            doc! { "$limit": SAMPLE_ROWS_MAX as i64 },
+            doc! { "$group": { "_id": "$reason", "n": { "$sum": 1 } } },
+        ];
+        let letters: Vec<Document> = self.connection.all(at.dead.aggregate(by_reason)).await?;
+        for letter in &letters {
+            let reason = DeadReason::from_stored(&field::text(letter, "_id"));
+            *sample.dead.entry(reason).or_default() += field::count(letter, "n");
+        }
+        Ok(())
+    }
+
+    /// From the collection's own statistics.
+    async fn sample_sizes(&self, at: &Collections, sample: &mut Sample) -> Result<(), StoreError> {
+        let sizes = [
+            doc! { "$collStats": { "storageStats": {} } },
+            doc! { "$project": {
+                "rows": "$storageStats.count",
+                "table": "$storageStats.storageSize",
+                "index": "$storageStats.totalIndexSize",
+            } },
+        ];
+        let sizes: Vec<Document> = self.connection.all(at.events.aggregate(sizes)).await?;
+        if let Some(sizes) = sizes.first() {
+            sample.rows = field::optional_count(sizes, "rows");
+            sample.table_bytes = field::optional_count(sizes, "table");
+            sample.index_bytes = field::optional_count(sizes, "index");
+        }
+        Ok(())
+    }
+
     /// The number of waiting events and the oldest time, by status. The index on (status, created_at) covers the
     /// query, so the cost grows with the unsettled events, and no event is read. A value that is not a time has no
     /// age.

@@ -13,7 +13,7 @@ use crate::{
     catalog::Look,
     event::Seq,
     store::{
-        Admin, StoreError,
+        Admin, Sample, StoreError,
         admin::{AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, StoreStatus},
         sql,
     },
@@ -43,6 +43,14 @@ impl Admin for PostgresStore {
         Ok(StoreStatus {
             pressure: sql::pressure::standing(connection, standing).await?,
             ..sql::admin::status(connection, counts, relays).await?
+        })
+    }
+
+    async fn sample(&self) -> Result<Sample, StoreError> {
+        let standing = include_str!("sql/pressure/standing.sql");
+        Ok(Sample {
+            pressure: sql::pressure::standing(&*self.connection, standing).await?,
+            ..sql::admin::sample(&*self.connection, include_str!("sql/admin/sample.sql")).await?
         })
     }
 

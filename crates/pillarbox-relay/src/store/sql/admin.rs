@@ -1,12 +1,16 @@
 //! Administration, for both SQL databases. Each has its own queries; their answers are read here.
 
+use std::time::Duration;
+
 use super::{SqlDatabase, SqlRow, one_row};
 use crate::{
     catalog::{EXAMPLE_BYTES_MAX, KINDS_MAX, Kind, Look},
     event::Seq,
+    settlement::DeadReason,
     store::{
-        StoreError,
+        Sample, StoreError,
         admin::{AdminEnqueueError, RelayStatus, StoreStatus},
+        sample::{SAMPLE_ROWS_MAX, Updates},
         trouble,
     },
 };
@@ -49,6 +53,47 @@ pub(in crate::store) async fn status(
             pressure: Vec::new(),
         })
     })
+}
+
+/// From rows of a name and a number. A number that is null is unknown. `sql` takes the limit of rows.
+pub(in crate::store) async fn sample(database: &impl SqlDatabase, sql: &str) -> Result<Sample, StoreError> {
+    let rows = database
+        .query(database.statement(sql), arguments!(SAMPLE_ROWS_MAX))
+        .await?;
+    let figures = database.read_rows(&rows, |row| Ok((row.text(0)?, row.optional_count(1)?)))?;
+    let mut sample = Sample::default();
+    let mut updates = Updates::default();
+    for (name, figure) in figures {
+        let count = figure.unwrap_or_default();
+        let small = u16::try_from(count).unwrap_or(u16::MAX);
+        match name.as_str() {
+            "pending" => sample.pending += count,
+            "not_counted" => {
+                sample.pending += count;
+                sample.pending_estimated = count > 0;
+            }
+            "failed" => sample.failed = count,
+            "held" => sample.held = count,
+            "delayed" => sample.delayed = count,
+            "oldest_age" => sample.oldest_age = figure.map(Duration::from_micros),
+            "lanes_without_owner" => sample.lanes_without_owner = small,
+            "relays" => sample.relays = small,
+            "rows" => sample.rows = figure,
+            "table_bytes" => sample.table_bytes = figure,
+            "index_bytes" => sample.index_bytes = figure,
+            "updates" => updates.all = count,
+            "hot_updates" => {
+                updates.hot = count;
+                sample.updates = Some(updates);
+            }
+            other => {
+                if let Some(reason) = other.strip_prefix("dead ") {
+                    *sample.dead.entry(DeadReason::from_stored(reason)).or_default() += count;
+                }
+            }
+        }
+    }
+    Ok(sample)
 }
 
 /// From a row for each kind. The first two columns are the same in all rows: the number of events, and the time of

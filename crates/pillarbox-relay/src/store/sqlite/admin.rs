@@ -8,7 +8,7 @@ use super::{SqliteStore, assumptions, connection::Connections, row};
 use crate::catalog::Look;
 use crate::event::Seq;
 use crate::store::{
-    PageLimit, StoreError, StoreErrorKind,
+    PageLimit, Sample, StoreError, StoreErrorKind,
     admin::{Admin, AdminEnqueueError, RECENT_PAYLOAD_BYTES_MAX, Recent, StoreStatus},
     sql,
 };
@@ -77,6 +77,14 @@ impl Admin for SqliteStore {
             "created the outbox `{table}` (version {VERSION}) and the tables beside it"
         ));
         Ok(done)
+    }
+
+    async fn sample(&self) -> Result<Sample, StoreError> {
+        let standing = include_str!("sql/pressure/standing.sql");
+        Ok(Sample {
+            pressure: sql::pressure::standing(&*self.connections, standing).await?,
+            ..sql::admin::sample(&*self.connections, include_str!("sql/admin/sample.sql")).await?
+        })
     }
 
     async fn low_mark(&self) -> Result<Seq, StoreError> {

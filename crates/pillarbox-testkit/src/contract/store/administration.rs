@@ -6,7 +6,8 @@ use pillarbox::{Event, Limits};
 use pillarbox_relay::{
     Settlement,
     catalog::{self, Look},
-    store::{RelayId, Trouble, TroubleKind, admin::RECENT_PAYLOAD_BYTES_MAX},
+    settlement::DeadReason,
+    store::{RelayId, Trouble, TroubleKind, admin::RECENT_PAYLOAD_BYTES_MAX, sample::SAMPLE_ROWS_MAX},
 };
 
 use super::{StoreHarness, scene::*};
@@ -59,6 +60,61 @@ pub async fn status_counts_each_state(harness: Arc<dyn StoreHarness>) {
     assert_eq!((status.delayed, status.dead), (3, 4));
     let age = status.oldest_age.expect("something waits");
     assert!(age < Duration::from_secs(60), "{age:?}");
+}
+
+pub async fn a_sample_counts_what_status_counts(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let admin = scene.harness.admin();
+    let empty = admin.sample().await.unwrap();
+    assert_eq!(
+        (empty.pending, empty.oldest_age, empty.pending_estimated),
+        (0, None, false)
+    );
+    assert!(empty.dead.is_empty(), "{empty:?}");
+    let events = scene.stored("a", 15).await;
+    scene
+        .settle(Settlement {
+            published: seqs(&events[..1]),
+            failed: vec![failed(&events[1], 1, LONG)],
+            held: events[2..4].iter().map(parked).collect(),
+            delayed: events[4..7].iter().map(|e| delayed(e, LONG)).collect(),
+            dead: events[7..11].iter().map(|e| dead(e, 1)).collect(),
+            ..Settlement::default()
+        })
+        .await;
+    scene
+        .store
+        .release_lanes(scene.relay, &scene.held[..56])
+        .await
+        .unwrap();
+    let sample = admin.sample().await.unwrap();
+    assert_eq!(
+        (sample.pending, sample.failed, sample.held),
+        (4, 1, 2),
+        "{sample:?}"
+    );
+    assert_eq!(sample.delayed, 3, "{sample:?}");
+    let dead: Vec<_> = sample.dead.into_iter().collect();
+    assert_eq!(dead, [(DeadReason::MaxRetriesExceeded, 4)]);
+    assert_eq!((sample.lanes_without_owner, sample.relays), (56, 1));
+    let age = sample.oldest_age.expect("something waits");
+    assert!(age < Duration::from_secs(60), "{age:?}");
+}
+
+pub async fn a_sample_of_a_large_backlog_stays_cheap_and_says_so(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let count = SAMPLE_ROWS_MAX as usize + 50;
+    for part in (0..count).collect::<Vec<_>>().chunks(1_000) {
+        scene.commit_key("a", part.len()).await;
+    }
+    let sample = scene.harness.admin().sample().await.unwrap();
+    // An SQL database adds an upper bound, MongoDB stops counting. A store in memory counts all.
+    let exact = sample.pending == count as u64;
+    assert!(
+        sample.pending >= SAMPLE_ROWS_MAX && (sample.pending_estimated || exact),
+        "{sample:?}"
+    );
+    assert!(sample.oldest_age.is_some());
 }
 
 pub async fn status_shows_relays_and_lanes(harness: Arc<dyn StoreHarness>) {

@@ -119,6 +119,7 @@ pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn Stor
         .settle(pillarbox_relay::Settlement {
             dead: vec![pillarbox_relay::settlement::Dead {
                 seq: unreadable.seq,
+                subject: None,
                 lane: unreadable.lane,
                 key: None,
                 after: pillarbox_relay::route::AfterDeath::Skip,

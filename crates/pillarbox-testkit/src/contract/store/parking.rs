@@ -305,6 +305,7 @@ pub async fn a_corrupt_parked_row_is_unreadable_and_frees_its_key(harness: Arc<d
         .settle(Settlement {
             dead: vec![Dead {
                 seq: events[0].seq,
+                subject: None,
                 lane: events[0].lane,
                 key: None,
                 after: AfterDeath::Skip,

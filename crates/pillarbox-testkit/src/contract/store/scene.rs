@@ -206,6 +206,7 @@ pub fn delayed(event: &StoredEvent, by: Duration) -> Delayed {
 pub fn dead(event: &StoredEvent, attempts: u32) -> Dead {
     Dead {
         seq: event.seq,
+        subject: None,
         lane: event.lane,
         key: Some(event.event.key().to_owned()),
         after: AfterDeath::Skip,
