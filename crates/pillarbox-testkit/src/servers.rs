@@ -13,6 +13,7 @@ mod mongo;
 mod nats;
 mod pgbouncer;
 mod postgres;
+mod prometheus;
 mod service;
 
 pub use found::{
@@ -24,6 +25,7 @@ pub use mongo::{Mongo, MongoOptions};
 pub use nats::{Nats, NatsOptions, NatsVersion};
 pub use pgbouncer::Pgbouncer;
 pub use postgres::{Postgres, PostgresOptions};
+pub use prometheus::Prometheus;
 pub use service::{free_port, signal};
 
 use tokio::sync::OnceCell;

@@ -9,6 +9,7 @@ mod dead_http;
 mod dead_terminal;
 mod events;
 mod events_http;
+mod health;
 mod http_crowd;
 mod http_fuzz;
 mod inbox;

@@ -7,6 +7,7 @@ mod assumptions;
 mod away;
 mod bad_events;
 mod checks;
+mod dashboard;
 mod dead_letters;
 mod destinations;
 mod garbage;

@@ -160,7 +160,7 @@ impl Progress {
             ..Self::default()
         };
         for sink in sinks {
-            progress.recorded.sink(sink);
+            progress.recorded.begin(sink);
             let record = SinkRecord {
                 state: SinkState::Untried,
                 away_since: None,

@@ -114,7 +114,18 @@ impl SinkRecorder {
 }
 
 impl Recorded {
-    /// A sink of the configuration: its counters begin at 0.
+    /// Begins the counters of a sink at 0, so that Prometheus sees their first increase.
+    pub(crate) fn begin(&self, sink: &Arc<str>) {
+        self.sink(sink);
+        for kind in SinkErrorKind::ALL {
+            let labels = ErrorLabels {
+                sink: sink.clone(),
+                kind: kind.as_str(),
+            };
+            let _zero = self.publish_errors.get_or_create(&labels);
+        }
+    }
+
     pub(crate) fn sink(&self, sink: &Arc<str>) -> SinkRecorder {
         let label = SinkLabel { sink: sink.clone() };
         SinkRecorder {

@@ -30,6 +30,20 @@ pub enum SinkErrorKind {
 }
 
 impl SinkErrorKind {
+    /// All but `Misconfigured`, which ends the relay.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Unreachable,
+        Self::Unavailable,
+        Self::Timeout,
+        Self::Full,
+        Self::NotGranted,
+        Self::Busy,
+        Self::Invalid,
+        Self::TooLarge,
+        Self::Refused,
+        Self::MissingStream,
+    ];
+
     /// Its name in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
