@@ -7,6 +7,7 @@ mod events;
 mod health;
 mod metrics;
 mod problem;
+mod scale;
 mod status;
 mod stream;
 
@@ -38,6 +39,7 @@ use pillarbox_relay::{
     metrics::{Exporter, PREFIX},
     notice::Notices,
     route::Routes,
+    scale::ScaleLimits,
     sink::http_stream::HttpStream,
     store::{Admin, RelayId},
 };
@@ -63,6 +65,7 @@ pub(crate) struct Api {
     /// `None`: there are no metrics.
     metrics_prefix: Option<String>,
     health_limits: HealthLimits,
+    scale_limits: ScaleLimits,
     replay_allowed: bool,
     limits: Limits,
     large_bodies: Semaphore,
@@ -91,6 +94,7 @@ impl Api {
             health_checks: true,
             metrics_prefix: Some(PREFIX.into()),
             health_limits: HealthLimits::default(),
+            scale_limits: ScaleLimits::default(),
             replay_allowed: true,
             limits: Limits::default(),
             large_bodies: Semaphore::new(events::WRITERS_MAX),
@@ -129,6 +133,7 @@ impl Api {
             health_checks: monitoring.health_checks,
             metrics_prefix: monitoring.metrics_prefix.clone(),
             health_limits: monitoring.limits,
+            scale_limits: monitoring.scale,
             ..self
         }
     }
@@ -138,7 +143,10 @@ impl Api {
         let running = Running {
             id: relay.id,
             progress: relay.progress.clone(),
-            metrics: self.metrics_prefix.as_deref().map(|prefix| relay.metrics(prefix)),
+            metrics: self
+                .metrics_prefix
+                .as_deref()
+                .map(|prefix| relay.metrics(prefix, self.scale_limits)),
         };
         let _ = self.relay.set(running);
     }
@@ -195,6 +203,7 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/stream", get(stream::handler))
         .route("/v1/events", post(events::write))
         .route("/v1/status", get(status::handler))
+        .route("/v1/scale", get(scale::handler))
         .route("/v1/catalog", get(catalog::handler))
         .merge(dead::router())
         .merge(monitoring(&api))

@@ -20,6 +20,7 @@
 //! - [`reprocess`]: dead letters that are sent again on a schedule
 //! - [`pressure`]: tells producers how many events are pending
 //! - [`health`]: what is wrong with a relay and its outbox
+//! - [`scale`]: how many relays an outbox needs
 //! - [`log`]: log lines about single events
 //! - [`metrics`]: figures for Prometheus
 //! - [`catalog`]: which kinds of events there are
@@ -46,6 +47,7 @@ pub mod relay;
 pub mod reprocess;
 pub mod retry;
 pub mod route;
+pub mod scale;
 pub mod settlement;
 pub mod sink;
 pub mod store;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A scrape reads memory only; it never waits for the database. Every label has few values: sinks and classes of the
-//! configuration, kinds of errors, reasons of deaths, and at most [`recorded::EVENT_TYPES_MAX`] event types.
+//! configuration, kinds of errors, reasons of deaths, and at most 50 event types.
 //! docs/METRICS.md describes each metric.
 
 pub(crate) mod recorded;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use self::state::State;
-use crate::engine::Progress;
+use crate::{engine::Progress, scale::ScaleLimits};
 
 /// The prefix of the metrics' names unless the configuration says otherwise.
 pub const PREFIX: &str = "outbox";
@@ -32,10 +32,10 @@ pub struct Exporter {
 
 impl Exporter {
     /// `prefix` comes before every name. See [`metric_prefix`].
-    pub fn new(prefix: &str, progress: Arc<Progress>) -> Self {
+    pub fn new(prefix: &str, progress: Arc<Progress>, scale: ScaleLimits) -> Self {
         let mut registry = Registry::with_prefix(prefix);
         progress.recorded.register(&mut registry);
-        registry.register_collector(Box::new(State { progress }));
+        registry.register_collector(Box::new(State { progress, scale }));
         Self { registry }
     }
 

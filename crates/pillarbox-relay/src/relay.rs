@@ -27,6 +27,7 @@ use crate::{
     pressure::{Class, Keeper},
     reprocess::{Reprocessor, Schedule},
     route::Routes,
+    scale::ScaleLimits,
     sink::{Sink, SinkError},
     store::{RelayId, StoreError},
 };
@@ -149,8 +150,8 @@ impl Handle {
     }
 
     /// The metrics of this relay. Every name begins with `prefix`; see [`metric_prefix`](crate::metrics::metric_prefix).
-    pub fn metrics(&self, prefix: &str) -> Exporter {
-        Exporter::new(prefix, self.progress.clone())
+    pub fn metrics(&self, prefix: &str, scale: ScaleLimits) -> Exporter {
+        Exporter::new(prefix, self.progress.clone(), scale)
     }
 
     /// A token that other code, for example a signal handler, can use to stop the relay.

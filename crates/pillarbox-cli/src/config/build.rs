@@ -19,6 +19,7 @@ use pillarbox_relay::{
     pressure::Class,
     reprocess::Schedule,
     route::Routes,
+    scale::ScaleLimits,
 };
 
 use self::{notices::NoticeSettings, validation::CheckSettings};
@@ -54,6 +55,7 @@ pub(crate) struct Monitoring {
     /// An own address for both.
     pub listen: Option<SocketAddr>,
     pub limits: HealthLimits,
+    pub scale: ScaleLimits,
 }
 
 #[derive(Clone)]
@@ -155,6 +157,23 @@ fn monitoring(outbox: &schema::Outbox, problems: &mut Problems) -> Monitoring {
             "it must be between 0 and 1: 0.9 means 90 %".into(),
         ));
     }
+    let scale = ScaleLimits {
+        pending_per_relay: monitoring.pending_per_relay,
+        relays_min: monitoring.relays_min,
+        relays_max: monitoring.relays_max,
+    };
+    let key = |name: &str| format!("outbox.monitoring.{name}");
+    within(
+        problems,
+        key("pending_per_relay"),
+        scale.pending_per_relay,
+        1_000_000_000,
+    );
+    within(problems, key("relays_min"), scale.relays_min, 256);
+    within(problems, key("relays_max"), scale.relays_max, 256);
+    if scale.relays_min > scale.relays_max {
+        problems.push((key("relays_min"), "it is larger than `relays_max`".into()));
+    }
     let count = |max: u64| (max > 0).then_some(max);
     Monitoring {
         limits: HealthLimits {
@@ -163,6 +182,7 @@ fn monitoring(outbox: &schema::Outbox, problems: &mut Problems) -> Monitoring {
             success_rate_min: (rate > 0.0).then_some(rate),
             dead_growth_max: count(monitoring.dead_letters_growth_max),
         },
+        scale,
         metrics_prefix: monitoring.enable_metrics.then_some(prefix),
         health_checks: monitoring.enable_health_checks,
         listen,

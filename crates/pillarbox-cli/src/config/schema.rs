@@ -120,6 +120,12 @@ pub(crate) struct Monitoring {
     pub success_rate_min: f64,
     /// The same if this many more dead letters are open than five minutes ago. 0: never.
     pub dead_letters_growth_max: u64,
+    /// `/v1/scale` wants one relay more for each so many pending events.
+    pub pending_per_relay: u64,
+    /// The fewest relays that `/v1/scale` wants. At least 1: without a relay nobody would ask for more.
+    pub relays_min: u16,
+    /// The most relays that `/v1/scale` wants. There are 256 lanes, so more than 256 relays are of no use.
+    pub relays_max: u16,
     /// If events die of a new cause, or more die of a known one, say so in the relay's log at level `error`
     /// (and at `info` when it is over). Without it the same line is a warning, and appears only with
     /// `dlq.dlq_notification_enabled`. The quiet periods of `dlq.notifications` apply. It uses no webhook or
@@ -169,6 +175,9 @@ impl Default for Monitoring {
             failed_events_max: 1_000,
             success_rate_min: 0.9,
             dead_letters_growth_max: 100,
+            pending_per_relay: 10_000,
+            relays_min: 1,
+            relays_max: 10,
             alert_on_dlq_events: false,
         }
     }

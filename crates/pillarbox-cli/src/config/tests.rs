@@ -92,6 +92,12 @@ fn metrics_have_a_valid_prefix_and_an_address_of_their_own() {
     );
     let text = problems("outbox:\n  monitoring: { listen: \"127.0.0.1:7420\" }\n");
     assert!(text.contains("choose another port"), "{text}");
+    let text = problems("outbox:\n  monitoring: { relays_min: 11 }\n");
+    assert!(text.contains("relays_min") && text.contains("larger"), "{text}");
+    let text = problems("outbox:\n  monitoring: { pending_per_relay: 0 }\n");
+    assert!(text.contains("1 or more"), "{text}");
+    let text = problems("outbox:\n  monitoring: { success_rate_min: 90 }\n");
+    assert!(text.contains("between 0 and 1"), "{text}");
     let settings = settings_of("outbox:\n  monitoring: { listen: \"0.0.0.0:9090\" }\n").unwrap();
     assert_eq!(
         settings.monitoring.listen.unwrap().port(),

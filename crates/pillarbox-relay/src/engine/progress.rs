@@ -10,6 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use pillarbox::lane::LANES;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -25,6 +26,8 @@ use crate::{
 const TROUBLES_MAX: usize = 20;
 /// The time that [`Progress::recent`] looks back.
 pub const RECENT: Duration = Duration::from_secs(300);
+/// The time over which [`Progress::drain`] measures.
+const DRAIN_WINDOW: Duration = Duration::from_secs(60);
 /// A relay's loop runs every second. After this time without a run it is stuck.
 const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
 
@@ -94,6 +97,13 @@ pub struct Recent {
     pub failed: u64,
     /// How many more letters are open, whoever buried the events.
     pub dead_growth: u64,
+}
+
+/// How fast the outbox drains.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Drain {
+    /// Events delivered by all relays, estimated from what this one delivers with its share of the lanes.
+    pub delivered_per_second: f64,
 }
 
 /// A sink, and how long it was away.
@@ -268,6 +278,25 @@ impl Progress {
             published: last.published - first.published,
             failed: last.failed - first.failed,
             dead_growth: last.dead.saturating_sub(first.dead),
+        }
+    }
+
+    /// The rate of the last minute.
+    pub fn drain(&self) -> Drain {
+        let history = lock(&self.history);
+        let Some(last) = history.back() else {
+            return Drain::default();
+        };
+        let in_window = |counts: &&Counts| last.at - counts.at <= DRAIN_WINDOW;
+        let first = history.iter().find(in_window).unwrap_or(last);
+        let seconds = (last.at - first.at).as_secs_f64();
+        let lanes = self.lanes.load(Ordering::Relaxed);
+        if seconds == 0.0 || lanes == 0 {
+            return Drain::default();
+        }
+        let own = (last.published - first.published) as f64 / seconds;
+        Drain {
+            delivered_per_second: own * f64::from(LANES) / lanes as f64,
         }
     }
 

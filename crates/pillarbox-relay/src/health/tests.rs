@@ -49,7 +49,8 @@ fn a_relay_that_works_is_healthy_in_every_part() {
 
 #[test]
 fn the_publisher_is_red_while_something_it_needs_does_not_answer() {
-    let cases: [(&str, fn(&mut ProgressReport)); 5] = [
+    type Breaks = fn(&mut ProgressReport);
+    let cases: [(&str, Breaks); 5] = [
         ("the database is away: refused", |r| {
             r.store_down = Some("refused".into())
         }),

@@ -11,12 +11,14 @@ use prometheus_client::{
 use crate::{
     engine::{Progress, SinkState, progress::ProgressReport},
     pressure::{Level, Standing},
+    scale::{self, Scale, ScaleLimits},
     settlement::DeadReason,
     store::Sample,
 };
 
 pub(super) struct State {
     pub(super) progress: Arc<Progress>,
+    pub(super) scale: ScaleLimits,
 }
 
 impl fmt::Debug for State {
@@ -40,6 +42,10 @@ impl Collector for State {
             outbox(&mut writer, &sample)?;
             table(&mut writer, &sample)?;
             backpressure(&mut writer, &sample.pressure)?;
+            let sample = Some((sample, age));
+            if let Some(scale) = scale::scale(sample.as_ref(), self.progress.drain(), &self.scale) {
+                scaling(&mut writer, &scale)?;
+            }
         }
         Ok(())
     }
@@ -224,6 +230,24 @@ fn backpressure(writer: &mut Writer<'_>, classes: &[Standing]) -> fmt::Result {
         "backpressure_pending",
         "Upper bound of the pending events of a class",
         &pending,
+    )
+}
+
+fn scaling(writer: &mut Writer<'_>, scale: &Scale) -> fmt::Result {
+    writer.gauge(
+        "delivered_per_second",
+        "Events delivered by all relays, estimated from the last minute of this one",
+        scale.delivered_per_second,
+    )?;
+    writer.gauge(
+        "drain_seconds",
+        "How long the pending events take at this rate; +Inf if nothing is delivered",
+        scale.drain_seconds.unwrap_or(f64::INFINITY),
+    )?;
+    writer.gauge(
+        "desired_relays",
+        "How many relays the pending events want",
+        u64::from(scale.desired_relays),
     )
 }
 

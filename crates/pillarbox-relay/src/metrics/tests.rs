@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     metrics::recorded::EVENT_TYPES_MAX,
     pressure::{Level, Standing},
+    scale::ScaleLimits,
     settlement::{Dead, DeadReason, FailedTry, Settlement},
     sink::SinkErrorKind,
     store::{Sample, sample::Updates},
@@ -65,7 +66,10 @@ fn exporter() -> (Exporter, Arc<Progress>) {
         }],
         ..Sample::default()
     });
-    (Exporter::new(PREFIX, progress.clone()), progress)
+    (
+        Exporter::new(PREFIX, progress.clone(), ScaleLimits::default()),
+        progress,
+    )
 }
 
 /// The names of all metrics, without the prefix.

@@ -78,6 +78,7 @@ fn metrics_are_valid_for_prometheus_and_count_deliveries_and_deaths() {
         "outbox_relay_lanes 256",
         "outbox_table_rows 3",
         "outbox_database_up 1",
+        "outbox_desired_relays 1",
     ] {
         assert!(text.lines().any(|known| known == line), "no `{line}` in {text}");
     }
@@ -86,6 +87,18 @@ fn metrics_are_valid_for_prometheus_and_count_deliveries_and_deaths() {
         let broken = promtool(&["check", "metrics"], "outbox_x{ 1\n").unwrap();
         assert_ne!(code(&broken), 0, "promtool accepts anything");
     }
+    let (status, scale) = served.get("/v1/scale");
+    assert_eq!(status, 200, "{scale}");
+    assert_eq!(
+        (
+            &scale["pending"],
+            &scale["relays"],
+            &scale["desired_relays"],
+            &scale["drain_seconds"]
+        ),
+        (&0.into(), &1.into(), &1.into(), &0.0.into()),
+        "{scale}"
+    );
     let (status, head, open) = scrape(
         &served.address,
         "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
