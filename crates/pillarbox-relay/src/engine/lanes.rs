@@ -1,10 +1,8 @@
 //! Which lanes this relay holds, and until when it may use them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use pillarbox::lane::LANES;
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -26,6 +24,8 @@ pub(super) struct LaneLeases {
     relay: RelayId,
     name: String,
     lease: Duration,
+    /// The wall clock.
+    clock: fn() -> Timestamp,
     /// The lanes of the current tenure.
     pub(super) lanes: Vec<HeldLane>,
     /// Lanes taken since the tenure began. Heartbeats renew them too. The next tenure works on them.
@@ -48,21 +48,23 @@ struct Beating {
 #[derive(Clone, Copy)]
 struct Moment {
     monotonic: Instant,
-    wall: SystemTime,
+    wall: Timestamp,
 }
 
 impl Moment {
-    fn now() -> Self {
+    fn now(clock: fn() -> Timestamp) -> Self {
         Self {
             monotonic: Instant::now(),
-            wall: SystemTime::now(),
+            wall: clock(),
         }
     }
 
     /// By the clock that advanced more.
-    fn elapsed(self) -> Duration {
-        let wall = self.wall.elapsed().unwrap_or_default();
-        self.monotonic.elapsed().max(wall)
+    fn elapsed(self, clock: fn() -> Timestamp) -> Duration {
+        let wall = clock().duration_since(self.wall);
+        self.monotonic
+            .elapsed()
+            .max(Duration::try_from(wall).unwrap_or_default())
     }
 }
 
@@ -86,12 +88,19 @@ pub(super) enum Change {
 }
 
 impl LaneLeases {
-    pub(super) fn new(store: Arc<dyn Store>, relay: RelayId, name: String, lease: Duration) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        relay: RelayId,
+        name: String,
+        lease: Duration,
+        clock: fn() -> Timestamp,
+    ) -> Self {
         Self {
             store,
             relay,
             name,
             lease,
+            clock,
             lanes: Vec::new(),
             gained: Vec::new(),
             renewed: None,
@@ -111,7 +120,7 @@ impl LaneLeases {
     /// Whether the relay may still use its lanes. There is a margin for what is on its way to the broker.
     pub(super) fn is_valid(&self) -> bool {
         self.renewed
-            .is_some_and(|renewed| renewed.elapsed() + self.lease / 10 < self.lease)
+            .is_some_and(|renewed| renewed.elapsed(self.clock) + self.lease / 10 < self.lease)
     }
 
     /// Records how far the lanes of this tenure are settled.
@@ -128,9 +137,10 @@ impl LaneLeases {
             return;
         }
         let (store, relay, name, lease) = (self.store.clone(), self.relay, self.name.clone(), self.lease);
+        let clock = self.clock;
         let all: Vec<HeldLane> = self.lanes.iter().chain(&self.gained).copied().collect();
         let task = tokio::spawn(async move {
-            let sent = Moment::now();
+            let sent = Moment::now(clock);
             let census = store.heartbeat(relay, &name, lease, &all).await?;
             let share = usize::from(fair_share(LANES, census.relays, census.rank));
             let gained = match share.saturating_sub(census.held.len()) {

@@ -42,7 +42,13 @@ pub(super) async fn live(
         rng: StdRng::seed_from_u64(options.seed),
         reported: (Vec::new(), tokio::time::Instant::now()),
     };
-    let mut leases = LaneLeases::new(context.store.clone(), relay, options.name.clone(), options.lease);
+    let mut leases = LaneLeases::new(
+        context.store.clone(),
+        relay,
+        options.name.clone(),
+        options.lease,
+        options.clock,
+    );
     let mut patience = Patience::default();
     let mut stalls = 0;
     let mut lanes_before = Vec::new();

@@ -1,7 +1,9 @@
 //! Counters and the state of a relay, for status, health, metrics and measurements.
 
+mod history;
+
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -10,10 +12,11 @@ use std::{
 };
 
 use jiff::Timestamp;
-use pillarbox::lane::LANES;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use self::history::{Counts, History};
+pub use self::history::{Drain, RECENT, Recent};
 use crate::{
     check::Checks,
     health::{self, Health, HealthLimits},
@@ -24,10 +27,6 @@ use crate::{
 
 /// At most this many troubles are listed.
 const TROUBLES_MAX: usize = 20;
-/// The time that [`Progress::recent`] looks back.
-pub const RECENT: Duration = Duration::from_secs(300);
-/// The time over which [`Progress::drain`] measures.
-const DRAIN_WINDOW: Duration = Duration::from_secs(60);
 /// A relay's loop runs every second. After this time without a run it is stuck.
 const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
 
@@ -65,8 +64,7 @@ pub struct Progress {
     /// The latest figures about the outbox, and when they were read.
     sample: Mutex<Option<(Sample, Instant)>>,
     clock: Clock,
-    /// The counts at the latest samples, the oldest first.
-    history: Mutex<VecDeque<Counts>>,
+    history: Mutex<History>,
 }
 
 /// The time of day.
@@ -77,33 +75,6 @@ impl Default for Clock {
     fn default() -> Self {
         Self(Timestamp::now)
     }
-}
-
-/// What `Progress::recent` compares.
-#[derive(Debug, Clone, Copy)]
-struct Counts {
-    at: Instant,
-    published: u64,
-    failed: u64,
-    dead: u64,
-}
-
-/// What happened in the last [`RECENT`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recent {
-    /// Events that this relay published.
-    pub published: u64,
-    /// Failures that this relay counted against events.
-    pub failed: u64,
-    /// How many more letters are open, whoever buried the events.
-    pub dead_growth: u64,
-}
-
-/// How fast the outbox drains.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Drain {
-    /// Events delivered by all relays, estimated from what this one delivers with its share of the lanes.
-    pub delivered_per_second: f64,
 }
 
 /// A sink, and how long it was away.
@@ -253,51 +224,23 @@ impl Progress {
 
     pub(crate) fn set_sample(&self, sample: Sample) {
         let now = Instant::now();
-        let counts = Counts {
+        lock(&self.history).push(Counts {
             at: now,
             published: self.published.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             dead: sample.dead.values().sum(),
-        };
-        let mut history = lock(&self.history);
-        while history.get(1).is_some_and(|next| now - next.at >= RECENT) {
-            history.pop_front();
-        }
-        history.push_back(counts);
-        drop(history);
+        });
         *lock(&self.sample) = Some((sample, now));
     }
 
-    /// What happened between the samples of the last [`RECENT`].
+    /// What happened in the last minutes.
     pub fn recent(&self) -> Recent {
-        let history = lock(&self.history);
-        let (Some(first), Some(last)) = (history.front(), history.back()) else {
-            return Recent::default();
-        };
-        Recent {
-            published: last.published - first.published,
-            failed: last.failed - first.failed,
-            dead_growth: last.dead.saturating_sub(first.dead),
-        }
+        lock(&self.history).recent()
     }
 
-    /// The rate of the last minute.
+    /// How fast the outbox drains now.
     pub fn drain(&self) -> Drain {
-        let history = lock(&self.history);
-        let Some(last) = history.back() else {
-            return Drain::default();
-        };
-        let in_window = |counts: &&Counts| last.at - counts.at <= DRAIN_WINDOW;
-        let first = history.iter().find(in_window).unwrap_or(last);
-        let seconds = (last.at - first.at).as_secs_f64();
-        let lanes = self.lanes.load(Ordering::Relaxed);
-        if seconds == 0.0 || lanes == 0 {
-            return Drain::default();
-        }
-        let own = (last.published - first.published) as f64 / seconds;
-        Drain {
-            delivered_per_second: own * f64::from(LANES) / lanes as f64,
-        }
+        lock(&self.history).drain(self.lanes.load(Ordering::Relaxed))
     }
 
     /// How many events waited for delivery when the latest figures were read.

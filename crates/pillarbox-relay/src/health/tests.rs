@@ -182,22 +182,3 @@ fn without_a_relay_the_database_says_so() {
     };
     assert!(of_database(&running, &limits).is_healthy());
 }
-
-#[tokio::test(start_paused = true)]
-async fn only_the_last_minutes_count_as_recent() {
-    let progress = Progress::default();
-    let letters = |count| Sample {
-        dead: [(crate::settlement::DeadReason::PoisonMessage, count)].into(),
-        ..Sample::default()
-    };
-    progress.set_sample(letters(50));
-    assert_eq!(progress.recent(), Recent::default(), "one sample shows no change");
-    tokio::time::sleep(RECENT / 2).await;
-    progress.set_sample(letters(80));
-    assert_eq!(progress.recent().dead_growth, 30);
-    for _ in 0..4 {
-        tokio::time::sleep(RECENT / 2).await;
-        progress.set_sample(letters(80));
-    }
-    assert_eq!(progress.recent().dead_growth, 0, "it was long ago");
-}

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pillarbox::{Event, Limits};
 use pillarbox_relay::{
-    Settlement,
+    Settlement, StoredEvent,
     catalog::{self, Look},
     settlement::DeadReason,
     store::{RelayId, Trouble, TroubleKind, admin::RECENT_PAYLOAD_BYTES_MAX, sample::SAMPLE_ROWS_MAX},
@@ -45,6 +45,16 @@ pub async fn status_counts_each_state(harness: Arc<dyn StoreHarness>) {
     assert_eq!(empty.oldest_age, None);
     let events = scene.stored("a", 15).await;
     assert_eq!(admin.status().await.unwrap().pending, 15);
+    settle_each_way(&scene, &events).await;
+    let status = admin.status().await.unwrap();
+    assert_eq!((status.pending, status.failed, status.held), (4, 1, 2));
+    assert_eq!((status.delayed, status.dead), (3, 4));
+    let age = status.oldest_age.expect("something waits");
+    assert!(age < Duration::from_secs(60), "{age:?}");
+}
+
+/// Of fifteen events: 1 published, 1 failed, 2 held, 3 delayed, 4 dead, and 4 still pending.
+async fn settle_each_way(scene: &Scene, events: &[StoredEvent]) {
     scene
         .settle(Settlement {
             published: seqs(&events[..1]),
@@ -55,11 +65,6 @@ pub async fn status_counts_each_state(harness: Arc<dyn StoreHarness>) {
             ..Settlement::default()
         })
         .await;
-    let status = admin.status().await.unwrap();
-    assert_eq!((status.pending, status.failed, status.held), (4, 1, 2));
-    assert_eq!((status.delayed, status.dead), (3, 4));
-    let age = status.oldest_age.expect("something waits");
-    assert!(age < Duration::from_secs(60), "{age:?}");
 }
 
 pub async fn a_sample_counts_what_status_counts(harness: Arc<dyn StoreHarness>) {
@@ -72,16 +77,7 @@ pub async fn a_sample_counts_what_status_counts(harness: Arc<dyn StoreHarness>) 
     );
     assert!(empty.dead.is_empty(), "{empty:?}");
     let events = scene.stored("a", 15).await;
-    scene
-        .settle(Settlement {
-            published: seqs(&events[..1]),
-            failed: vec![failed(&events[1], 1, LONG)],
-            held: events[2..4].iter().map(parked).collect(),
-            delayed: events[4..7].iter().map(|e| delayed(e, LONG)).collect(),
-            dead: events[7..11].iter().map(|e| dead(e, 1)).collect(),
-            ..Settlement::default()
-        })
-        .await;
+    settle_each_way(&scene, &events).await;
     scene
         .store
         .release_lanes(scene.relay, &scene.held[..56])
