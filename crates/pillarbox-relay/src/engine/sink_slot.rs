@@ -171,7 +171,7 @@ impl SinkSlot {
                         Some(max) => Resolution::Dead {
                             reason: DeadReason::MaxRetriesExceeded,
                             failure: self.failed(format!(
-                                "{}. This has lasted for more than {} s (publisher.destination_outage_max_seconds)",
+                                "{}. This has lasted for more than {} s (outbox.publisher.destination_outage_max_seconds)",
                                 error.message,
                                 max.as_secs()
                             )),
@@ -206,7 +206,7 @@ impl SinkSlot {
         let has_answered = !answered.is_empty();
         for destination in answered {
             if failed.iter().all(|(paused, _)| *paused != destination) {
-                judging.accepted(destination, now);
+                judging.answered(destination, now);
             }
         }
         for (destination, why) in failed {
@@ -268,7 +268,8 @@ impl Judging<'_> {
         self.destination_outage_max.filter(|max| paused > *max)
     }
 
-    fn accepted(&mut self, number: DestinationId, now: Instant) {
+    /// It accepted, refused or failed single events: it is there.
+    fn answered(&mut self, number: DestinationId, now: Instant) {
         let destination = self.destinations.get_mut(number);
         destination.answered_at = Some(now);
         if let Some(paused) = destination.health.answered(now) {
@@ -276,7 +277,7 @@ impl Judging<'_> {
             tracing::info!(
                 destination = label,
                 paused_seconds = paused.as_secs(),
-                "the destination accepts events again; resuming"
+                "the destination answers again; resuming"
             );
             self.progress.destination_is(label, None);
         }

@@ -13,13 +13,13 @@ mod dead;
 mod decided;
 mod discover;
 mod document;
+mod due;
 mod error;
 mod field;
 mod json;
 mod keys;
 mod kinds;
 mod lanes;
-mod park;
 mod pressure;
 mod records;
 mod rows;
@@ -111,11 +111,11 @@ impl Store for MongoStore {
         after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        park::due(&self.connection, held, after, limit).await
+        due::due(&self.connection, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
-        park::blocked_keys(&self.connection, lanes).await
+        due::blocked_keys(&self.connection, lanes).await
     }
 
     async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {

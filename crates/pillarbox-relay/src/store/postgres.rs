@@ -12,11 +12,11 @@ mod assumptions;
 mod connection;
 mod dead;
 mod discover;
+mod due;
 mod enqueue;
 mod error;
 mod lanes;
 mod marks;
-mod park;
 mod pressure;
 mod row;
 mod schema;
@@ -50,7 +50,7 @@ pub struct PostgresStore {
     connection: Arc<Connection>,
     lanes: lanes::Statements,
     settle: settle::Statements,
-    park: park::Statements,
+    due: due::Statements,
     discover: Arc<discover::Statements>,
     assumptions: Arc<Assumptions>,
     seen: Arc<Seen>,
@@ -65,7 +65,7 @@ impl PostgresStore {
         Ok(Self {
             lanes: lanes::Statements::new(tables),
             settle: settle::Statements::new(tables),
-            park: park::Statements::new(tables),
+            due: due::Statements::new(tables),
             discover: Arc::new(discover::Statements::new(tables)),
             assumptions: Arc::new(Assumptions::new(tables)),
             seen: Arc::default(),
@@ -133,11 +133,11 @@ impl Store for PostgresStore {
         after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        self.park.due(&self.connection, held, after, limit).await
+        self.due.due(&self.connection, held, after, limit).await
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
-        self.park.blocked_keys(&self.connection, lanes).await
+        self.due.blocked_keys(&self.connection, lanes).await
     }
 
     async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {

@@ -11,9 +11,9 @@ mod assumptions;
 mod connection;
 mod dead;
 mod discover;
+mod due;
 mod file;
 mod lanes;
-mod park;
 mod pressure;
 mod row;
 mod settle;
@@ -99,7 +99,7 @@ impl Store for SqliteStore {
         after: Option<DuePlace>,
         limit: PageLimit,
     ) -> Result<Due, StoreError> {
-        park::due(&self.connections, held, after, limit).await
+        due::due(&self.connections, held, after, limit).await
     }
 
     async fn report(&self, relay: RelayId, troubles: &[Trouble]) -> Result<(), StoreError> {
@@ -107,7 +107,7 @@ impl Store for SqliteStore {
     }
 
     async fn blocked_keys(&self, lanes: &[HeldLane]) -> Result<Vec<(Lane, u64)>, StoreError> {
-        park::blocked_keys(&self.connections, lanes).await
+        due::blocked_keys(&self.connections, lanes).await
     }
 
     async fn troubles(&self) -> Result<Vec<Trouble>, StoreError> {

@@ -10,17 +10,17 @@ use crate::{
     store::{PageLimit, headers, limits},
 };
 
-/// The column of `discover/page.sql` and `park/due.sql` with the number of rows before the limit on bytes.
+/// The column of `discover/page.sql` and `due/events.sql` with the number of rows before the limit on bytes.
 pub(super) const CANDIDATES: usize = 23;
-/// The column of `park/due.sql` that says whether the event was delayed.
+/// The column of `due/events.sql` that says whether the event was delayed.
 pub(super) const DELAYED: usize = 24;
-/// The column of `park/due.sql` that says whether more keys are due. The place of this row's key follows it.
+/// The column of `due/events.sql` that says whether more keys are due. The place of this row's key follows it.
 pub(super) const MORE: usize = 25;
 
 /// The column of `admin/recent.sql` with the status.
 pub(super) const STATUS: usize = 23;
 
-/// Reads the columns as `discover/page.sql` and `park/due.sql` list them. The outer error is about the database,
+/// Reads the columns as `discover/page.sql` and `due/events.sql` list them. The outer error is about the database,
 /// the inner one about the row.
 pub(super) fn event(
     row: &SqliteRow,

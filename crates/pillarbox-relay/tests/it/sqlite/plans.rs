@@ -52,12 +52,12 @@ async fn no_hot_statement_scans_a_table_that_grows() {
         ),
         (
             "due",
-            include_str!("../../../src/store/sqlite/sql/park/due.sql"),
+            include_str!("../../../src/store/sqlite/sql/due/events.sql"),
             "USING INDEX outbox_events_parked_due (due_at>? AND due_at<?)",
         ),
         (
             "next_due",
-            include_str!("../../../src/store/sqlite/sql/park/next.sql"),
+            include_str!("../../../src/store/sqlite/sql/due/next.sql"),
             "outbox_events_parked_due (due_at>?)",
         ),
         (

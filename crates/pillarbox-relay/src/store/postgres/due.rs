@@ -28,8 +28,8 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            due: statement(tables, include_str!("sql/park/due.sql")),
-            blocked_keys: statement(tables, include_str!("sql/park/blocked_keys.sql")),
+            due: statement(tables, include_str!("sql/due/events.sql")),
+            blocked_keys: statement(tables, include_str!("sql/due/blocked_keys.sql")),
         }
     }
 

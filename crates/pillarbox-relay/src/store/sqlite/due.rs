@@ -26,7 +26,7 @@ pub(super) async fn due(
 ) -> Result<Due, StoreError> {
     let after = after.unwrap_or(FIRST_PLACE);
     let (now, lanes) = (now(), lanes_json(held));
-    let rows = sqlx::query(at.statements.park_due.clone())
+    let rows = sqlx::query(at.statements.due_events.clone())
         .bind(now)
         .bind(&lanes)
         .bind(size(limit.events))
@@ -72,7 +72,7 @@ fn read(row: &SqliteRow, limit: PageLimit, due: &mut Due) -> Result<(), sqlx::Er
 }
 
 async fn next_due(at: &Connections, now: i64, lanes: &str) -> Result<Option<Duration>, StoreError> {
-    let next: Option<i64> = sqlx::query_scalar(at.statements.park_next.clone())
+    let next: Option<i64> = sqlx::query_scalar(at.statements.due_next.clone())
         .bind(now)
         .bind(lanes)
         .fetch_optional(at.reader())
@@ -85,7 +85,7 @@ pub(super) async fn blocked_keys(
     at: &Connections,
     held: &[HeldLane],
 ) -> Result<Vec<(Lane, u64)>, StoreError> {
-    let keys: Vec<(Lane, String)> = sqlx::query_as(at.statements.park_blocked_keys.clone())
+    let keys: Vec<(Lane, String)> = sqlx::query_as(at.statements.due_blocked_keys.clone())
         .bind(lanes_json(held))
         .fetch_all(at.reader())
         .await
