@@ -21,7 +21,7 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 pub(super) use pillarbox_testkit::wait::PATIENCE;
 
 pub(super) use binary::Binary;
-pub(super) use health::{healthz, healthz_until};
+pub(super) use health::healthz_until;
 pub(super) use kafka::assert_whole_in;
 pub(super) use mongo::{MongoLoad, MongoScene};
 pub(super) use producer::{Load, Producer};

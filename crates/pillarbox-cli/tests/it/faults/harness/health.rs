@@ -8,7 +8,7 @@ use tokio::{
 };
 
 /// Returns the status and the body.
-pub(in super::super) async fn healthz(address: &str) -> (u16, Value) {
+async fn healthz(address: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
