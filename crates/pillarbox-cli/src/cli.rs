@@ -90,7 +90,9 @@ pub(crate) enum Command {
     Dead(Box<command::dead::Args>),
     #[command(visible_alias = "topics")]
     Streams(command::streams::Args),
+    Token(command::token::Args),
     Config(command::config::Args),
     Bench(command::bench::Args),
+    Openapi(command::openapi::Args),
     Completions(command::completions::Args),
 }

@@ -1,12 +1,20 @@
-//! The HTTP API and the page. Loopback only: access by token comes later.
+//! The HTTP API and the page.
+//!
+//! A request passes [`answers`] (headers, errors as JSON), [`requests`] (what is refused whoever sends it) and
+//! the [`access`] gate (who sends it, and whether that caller may), and then reaches its handler. Each handler
+//! has an OpenAPI description, which also says who may use it.
 
+pub(crate) mod access;
+mod answers;
 mod catalog;
 mod connections;
 pub(crate) mod dead;
 mod events;
 mod health;
 mod metrics;
+pub(crate) mod openapi;
 mod problem;
+mod requests;
 mod scale;
 mod status;
 mod stream;
@@ -19,15 +27,11 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use axum::{
-    Router,
-    body::Body,
-    extract::Request,
-    http::{StatusCode, header},
-    middleware::{self, Next},
-    response::{Html, IntoResponse, Response},
-    routing::{get, post},
+    Extension, Router,
+    http::{Method, StatusCode, header},
+    middleware::{self, from_fn_with_state},
+    response::{Html, IntoResponse},
 };
-use futures::{StreamExt, stream::unfold};
 use pillarbox::Limits;
 use pillarbox_relay::{
     Handle,
@@ -45,12 +49,12 @@ use pillarbox_relay::{
 };
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::config::Monitoring;
+use self::{access::gate::Gate, problem::Problem, requests::Hosts};
+use crate::config::{HttpSettings, Monitoring};
 
 const STREAM_CLIENTS_MAX: usize = 100;
-/// Longer than any handler itself waits for a body.
-const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 /// A client that reads nothing for this time is disconnected, so that it does not block others.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -74,6 +78,8 @@ pub(crate) struct Api {
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
     closing: CancellationToken,
+    /// `None`: everybody on this machine may do everything.
+    access: Option<HttpSettings>,
 }
 
 /// The relay of this process.
@@ -103,6 +109,7 @@ impl Api {
             store_status: status::Cache::default(),
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
             closing: CancellationToken::new(),
+            access: None,
         }
     }
 
@@ -125,6 +132,14 @@ impl Api {
     /// The limits of an event.
     pub(crate) fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Who may use it, and under which names it is reached.
+    pub(crate) fn access(self, settings: HttpSettings) -> Self {
+        Self {
+            access: Some(settings),
+            ..self
+        }
     }
 
     /// What it serves for supervisors and Prometheus.
@@ -179,14 +194,17 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// The whole API, for this machine only.
+/// The whole API.
 pub(crate) fn serve(listener: TcpListener, api: Arc<Api>) -> Server {
     start(listener, router(api))
 }
 
-/// Only metrics and health checks. Other machines may reach them.
+/// Only metrics and health checks. Other machines may reach them, without a token.
 pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
-    let router = monitoring(&api).layer(middleware::from_fn(timely_body));
+    let (router, _) = monitoring(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
+    let router = router
+        .layer(middleware::from_fn(requests::timely_body))
+        .layer(middleware::from_fn(answers::uniform));
     start(listener, router.with_state(api))
 }
 
@@ -198,101 +216,69 @@ fn start(listener: TcpListener, router: Router) -> Server {
 }
 
 fn router(api: Arc<Api>) -> Router {
-    Router::new()
-        .route("/", get(page))
-        .route("/v1/stream", get(stream::handler))
-        .route("/v1/events", post(events::write))
-        .route("/v1/status", get(status::handler))
-        .route("/v1/scale", get(scale::handler))
-        .route("/v1/catalog", get(catalog::handler))
-        .merge(dead::router())
-        .merge(monitoring(&api))
-        .layer(middleware::from_fn(timely_body))
-        .layer(middleware::from_fn(loopback_host))
+    let (router, document) = routes(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
+    let document = openapi::completed(document);
+    let access = api.access.as_ref();
+    let gate = Arc::new(Gate::new(&document, access));
+    let hosts = access.map(|access| Hosts::new(access.hosts.clone(), access.listen.ip()));
+    let hosts = Arc::new(hosts.unwrap_or_default());
+    router
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(Extension(openapi::Served::new(&document)))
+        .layer(middleware::from_fn(requests::timely_body))
+        .layer(from_fn_with_state(gate, access::gate::enforce))
+        .layer(from_fn_with_state(hosts, requests::only_own_names_and_pages))
+        .layer(middleware::from_fn(answers::uniform))
         .with_state(api)
 }
 
-fn monitoring(api: &Api) -> Router<Arc<Api>> {
-    let mut router = Router::new();
-    if api.metrics_prefix.is_some() {
-        router = router.route("/metrics", get(metrics::handler));
+/// Every path. A handler outside this list is not served.
+fn routes(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(page))
+        .routes(routes!(openapi::handler))
+        .routes(routes!(stream::handler))
+        .routes(routes!(events::write))
+        .routes(routes!(status::handler))
+        .routes(routes!(scale::handler))
+        .routes(routes!(catalog::handler))
+        .merge(dead::router())
+        .merge(monitoring(metrics, health_checks))
+}
+
+fn monitoring(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
+    let mut router = OpenApiRouter::new();
+    if metrics {
+        router = router.routes(routes!(metrics::handler));
     }
-    if api.health_checks {
+    if health_checks {
         router = router
-            .route("/livez", get(health::live))
-            .route("/readyz", get(health::ready))
-            .route("/healthz", get(health::health));
+            .routes(routes!(health::live))
+            .routes(routes!(health::ready))
+            .routes(routes!(health::health));
     }
     router
 }
 
+/// A page that shows the state and the latest events
+#[utoipa::path(get, path = "/", security(()), responses((status = 200, description = "The page", content_type = "text/html", body = String)))]
 async fn page() -> impl IntoResponse {
-    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:";
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
     (
         [(header::CONTENT_SECURITY_POLICY, policy)],
         Html(include_str!("http/page.html")),
     )
 }
 
-/// A body that does not arrive in time ends with an error, so that its connection is free again.
-async fn timely_body(request: Request, next: Next) -> Response {
-    let end = tokio::time::Instant::now() + BODY_TIME_MAX;
-    let timely = request.map(|body| {
-        Body::from_stream(unfold(body.into_data_stream(), move |mut parts| async move {
-            let part = tokio::time::timeout_at(end, parts.next()).await;
-            let part = part.unwrap_or_else(|_| Some(Err(axum::Error::new("the body took too long"))))?;
-            Some((part, parts))
-        }))
-    });
-    next.run(timely).await
-}
-
-/// A page of another site can point its own name at 127.0.0.1 and let a browser read this API. So only
-/// requests to a loopback name are answered.
-async fn loopback_host(request: Request, next: Next) -> Response {
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    if host.is_none_or(is_loopback) {
-        return next.run(request).await;
-    }
-    (
-        StatusCode::MISDIRECTED_REQUEST,
-        "This is served to this machine only: use http://127.0.0.1 or http://localhost.\n",
+async fn no_such_path() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "there is no such path: /v1/openapi.json lists what there is",
     )
-        .into_response()
 }
 
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || address
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_loopback;
-
-    #[test]
-    fn only_this_machines_own_names_are_answered() {
-        for host in [
-            "127.0.0.1:7420",
-            "localhost",
-            "LOCALHOST:1",
-            "[::1]:7420",
-            "[::1]",
-        ] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["evil.example:7420", "127.0.0.1.evil.example", "10.0.0.1", ""] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
+async fn no_such_method(method: Method) -> Problem {
+    let text = format!("this path does not answer {method}: /v1/openapi.json lists what it answers");
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, text)
 }

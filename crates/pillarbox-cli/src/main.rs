@@ -57,6 +57,8 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer>
         Command::Tail(args) => command::tail::run(args, context).await,
         Command::Catalog(args) => command::catalog::run(args, context).await,
         Command::Streams(args) => command::streams::run(args, context).await,
+        Command::Token(args) => command::token::run(args, context),
+        Command::Openapi(args) => command::openapi::run(args, context),
         Command::Config(args) => command::config::run(args, context),
         Command::Bench(args) => command::bench::run(args, context).await,
         Command::Completions(args) => command::completions::run(args),

@@ -52,6 +52,7 @@ pub struct Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Catalog {
     /// How many of the latest events were read.
     pub looked_at: u64,
@@ -63,13 +64,16 @@ pub struct Catalog {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Entry {
     pub event_type: String,
     pub schema_version: i32,
     pub topic: String,
     pub aggregate_type: String,
     /// `None`: no route matches the topic.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub sink: Option<Arc<str>>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub stream: Option<Arc<str>>,
     /// `None`: the payload is not checked against a schema.
     pub schema: Option<String>,

@@ -22,8 +22,10 @@ pub const FAILURES_MAX: usize = 20;
 
 /// An event that died.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetter {
     pub id: Uuid,
+    #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub seq: Seq,
     pub topic: String,
     pub key: String,
@@ -46,6 +48,7 @@ pub struct DeadLetter {
 
 /// The state of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeadState {
     /// It is neither replayed nor discarded, or it died again after a replay.
@@ -56,6 +59,7 @@ pub enum DeadState {
 
 /// All details of a dead letter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadDetails {
     #[serde(flatten)]
     pub letter: DeadLetter,
@@ -70,6 +74,7 @@ pub struct DeadDetails {
 
 /// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
     pub at: Timestamp,
     pub error: String,
@@ -79,6 +84,7 @@ pub struct Failure {
 
 /// An action on a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Recovery {
     pub action: RecoveryAction,
     pub at: Timestamp,
@@ -89,6 +95,7 @@ pub struct Recovery {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryAction {
     Replayed,
@@ -97,6 +104,7 @@ pub enum RecoveryAction {
 
 /// Selects dead letters. Fields that are not set do not restrict the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DeadFilter {
     pub ids: Vec<Uuid>,
@@ -112,6 +120,7 @@ pub struct DeadFilter {
 
 /// Dead letters of one fingerprint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadGroup {
     pub fingerprint: String,
     pub reason: DeadReason,
@@ -130,10 +139,12 @@ pub struct DeadGroup {
 
 /// The letters that a bulk action would affect.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Touched {
     pub count: u64,
     pub keys: u64,
     /// Each topic with its number of letters; the most numerous first, at most 100.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<serde_json::Value>>))]
     pub topics: Vec<(String, u64)>,
 }
 

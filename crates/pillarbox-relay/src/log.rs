@@ -16,9 +16,9 @@ use crate::{
 
 /// After a line about a failure, further failures with its fingerprint are only counted for this time.
 pub const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// More fingerprints than this at once share one place, so that memory stays bounded.
-const FINGERPRINTS_MAX: usize = 200;
-const OTHER_FINGERPRINTS: &str = "other";
+/// More kinds than this at once share one place, so that memory stays bounded.
+const KINDS_MAX: usize = 200;
+const OTHER_KINDS: &str = "other";
 
 /// This process has committed these events. Duplicates were not written.
 pub fn committed(events: &[Event], results: &[Enqueued]) {
@@ -79,7 +79,11 @@ pub(crate) fn dead_lettered(dead: &Dead) {
 
 /// Decides which failures of a sink are logged: the first of each fingerprint, then one in [`SAMPLE_EVERY`].
 #[derive(Debug, Default)]
-pub(crate) struct FailureLog {
+pub(crate) struct FailureLog(Sampler);
+
+/// Decides which of many similar things are logged: the first of each kind, then one in [`SAMPLE_EVERY`].
+#[derive(Debug, Default)]
+pub struct Sampler {
     seen: HashMap<String, Seen>,
 }
 
@@ -106,7 +110,7 @@ impl FailureLog {
             _ => DeadReason::MaxRetriesExceeded,
         };
         let fingerprint = fingerprint(reason, Some(sink), &error.message);
-        let Some(not_logged) = self.next(&fingerprint, now) else {
+        let Some(not_logged) = self.0.next(&fingerprint, now) else {
             return;
         };
         let event = &stored.event;
@@ -124,15 +128,17 @@ impl FailureLog {
             "outbox_publish_failed"
         );
     }
+}
 
-    /// Returns how many such failures were not logged since the last line, if this one must be logged.
-    fn next(&mut self, fingerprint: &str, now: Instant) -> Option<u64> {
-        if !self.seen.contains_key(fingerprint) && self.seen.len() >= FINGERPRINTS_MAX {
+impl Sampler {
+    /// Returns how many of this kind were not logged since the last line, if this one must be logged.
+    pub fn next(&mut self, kind: &str, now: Instant) -> Option<u64> {
+        if !self.seen.contains_key(kind) && self.seen.len() >= KINDS_MAX {
             self.seen
                 .retain(|_, seen| now.saturating_duration_since(seen.logged) < SAMPLE_EVERY);
         }
-        let full = !self.seen.contains_key(fingerprint) && self.seen.len() >= FINGERPRINTS_MAX;
-        let place = if full { OTHER_FINGERPRINTS } else { fingerprint };
+        let full = !self.seen.contains_key(kind) && self.seen.len() >= KINDS_MAX;
+        let place = if full { OTHER_KINDS } else { kind };
         match self.seen.get_mut(place) {
             Some(seen) if now.saturating_duration_since(seen.logged) < SAMPLE_EVERY => {
                 seen.silent += 1;
@@ -160,7 +166,7 @@ mod tests {
 
     #[test]
     fn one_line_per_fingerprint_and_interval_with_the_number_of_the_others() {
-        let mut log = FailureLog::default();
+        let mut log = Sampler::default();
         let start = Instant::now();
         assert_eq!(log.next("a", start), Some(0));
         assert_eq!(log.next("a", start + SAMPLE_EVERY / 2), None);
@@ -175,13 +181,13 @@ mod tests {
 
     #[test]
     fn a_flood_of_fingerprints_keeps_memory_bounded_and_is_still_logged() {
-        let mut log = FailureLog::default();
+        let mut log = Sampler::default();
         let start = Instant::now();
-        let logged = (0..5 * FINGERPRINTS_MAX)
+        let logged = (0..5 * KINDS_MAX)
             .filter(|n| log.next(&n.to_string(), start).is_some())
             .count();
-        assert_eq!(logged, FINGERPRINTS_MAX + 1, "the others share a line");
-        assert!(log.seen.len() <= FINGERPRINTS_MAX + 1);
+        assert_eq!(logged, KINDS_MAX + 1, "the others share a line");
+        assert!(log.seen.len() <= KINDS_MAX + 1);
         assert_eq!(
             log.next("new", start + SAMPLE_EVERY),
             Some(0),

@@ -27,6 +27,7 @@ impl Default for ScaleLimits {
 
 /// What an autoscaler asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scale {
     /// Events that could be delivered now: pending ones. Failing, held and delayed events wait for something else than
     /// a relay.

@@ -102,6 +102,7 @@ pub struct FailedTry {
 
 /// Why an event is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeadReason {
     /// The event failed as often as it may be tried. Also: its destination was paused for longer than

@@ -77,9 +77,9 @@ fn check(context: &Context) -> Result<Answer> {
         }
     };
     let (text, value) = config::in_force(&loaded.config)?;
-    let warnings: Vec<String> = sqlite::exposed(&loaded.settings()?.database.url)
-        .into_iter()
-        .collect();
+    let settings = loaded.settings()?;
+    let exposed = sqlite::exposed(&settings.database.url);
+    let warnings: Vec<String> = exposed.into_iter().chain(settings.http.warning()).collect();
     for warning in &warnings {
         context.say(&context.bad(warning));
     }

@@ -122,7 +122,7 @@ fn address(settings: &Settings) -> Result<SocketAddr> {
     if !settings.monitoring.health_checks {
         bail!("`outbox.monitoring.enable_health_checks` is false, so relays serve no health checks");
     }
-    let mut address = settings.monitoring.listen.unwrap_or(settings.listen);
+    let mut address = settings.monitoring.listen.unwrap_or(settings.http.listen);
     if address.port() == 0 {
         bail!("the relay takes a free port ({address}): name it with --address 127.0.0.1:PORT");
     }

@@ -69,15 +69,19 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let servers = if args.no_http {
         None
     } else {
-        let listener = http::bind(settings.listen).await?;
+        let listener = http::bind(settings.http.listen).await?;
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
         let api = Arc::new(
             http::Api::new(&open, hub)
                 .monitoring(&settings.monitoring)
+                .access(settings.http.clone())
                 .limits(settings.limits.clone())
                 .replay_allowed(settings.dead_letters.replay_allowed)
                 .delivering(settings.routes.clone(), checks.clone()),
         );
+        if let Some(warning) = settings.http.warning() {
+            tracing::warn!("{warning}");
+        }
         context.say(&format!("Serving http://{}/", listener.local_addr()?));
         let mut servers = vec![http::serve(listener, api.clone())];
         if let Some(listen) = settings.monitoring.listen {

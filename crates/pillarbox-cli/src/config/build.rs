@@ -2,6 +2,7 @@
 
 mod backpressure;
 mod delivery;
+mod http;
 mod notices;
 mod relay;
 mod reprocess;
@@ -22,6 +23,7 @@ use pillarbox_relay::{
     scale::ScaleLimits,
 };
 
+pub(crate) use self::http::{HttpSettings, JwtSettings, KeySource, Rate, TlsSettings, TokenSettings};
 use self::{notices::NoticeSettings, validation::CheckSettings};
 use super::{Loaded, schema, show::word, unknown::nearest};
 
@@ -34,7 +36,7 @@ pub(crate) struct Settings {
     pub routes: Routes,
     pub engine: engine::Options,
     pub limits: Limits,
-    pub listen: SocketAddr,
+    pub http: HttpSettings,
     pub monitoring: Monitoring,
     pub dead_letters: DeadLetterSettings,
     pub notices: NoticeSettings,
@@ -89,15 +91,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let checks = validation::checks(outbox, &mut problems);
     let backpressure = backpressure::classes(outbox, &mut problems);
     let monitoring = monitoring(outbox, &mut problems);
-    if !outbox.http.listen.ip().is_loopback() {
-        problems.push((
-            "outbox.http.listen".into(),
-            format!(
-                "{} can be reached from other machines, and access by token is not built yet. Use 127.0.0.1 or [::1]",
-                outbox.http.listen
-            ),
-        ));
-    }
+    let http = http::settings(outbox, &mut problems);
     let days = outbox.dlq.dlq_retention_days;
     if days > 0 {
         within(
@@ -117,7 +111,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         routes,
         limits: Limits::default().payload_bytes_max(engine.payload_bytes_max),
         engine,
-        listen: outbox.http.listen,
+        http,
         monitoring,
         checks,
         dead_letters: DeadLetterSettings {

@@ -5,6 +5,7 @@
 mod backpressure;
 mod delivery;
 mod dlq;
+mod http;
 mod publisher;
 #[cfg(test)]
 mod tables;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     backpressure::{Backpressure, PressureClass},
     delivery::{AfterDeath, Envelope, Route, Sink, Storage, Stream, Topic, TopicSetting},
     dlq::{Command, Dlq, Reprocess, Webhook},
+    http::{Http, Jwt, RateLimit, Role, Tls, Token},
     publisher::{Claim, Publisher, RetryPolicy},
     validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
 };
@@ -133,14 +135,6 @@ pub(crate) struct Monitoring {
     pub alert_on_dlq_events: bool,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Http {
-    /// A loopback address and a port; port 0 takes a free one. Other addresses are refused, because access by
-    /// token is **not built yet**. `run --no-http` serves nothing.
-    pub listen: SocketAddr,
-}
-
 fn database_urls() -> String {
     let urls = driver::store_summaries();
     format!("{urls} Percent-encode special characters in a password.")
@@ -179,14 +173,6 @@ impl Default for Monitoring {
             relays_min: 1,
             relays_max: 10,
             alert_on_dlq_events: false,
-        }
-    }
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
         }
     }
 }

@@ -140,7 +140,7 @@ fn everything_has_a_default() {
         (settings.engine.batch_events_max, settings.engine.publishers_max),
         (200, 5)
     );
-    assert_eq!(settings.listen.to_string(), "127.0.0.1:7420");
+    assert_eq!(settings.http.listen.to_string(), "127.0.0.1:7420");
 }
 
 #[test]

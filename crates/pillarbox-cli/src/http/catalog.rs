@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use pillarbox_relay::{catalog::Catalog, check::Checks, route::Routes};
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use utoipa::IntoParams;
 
 use super::{Api, problem::Problem};
 use crate::command::catalog::LAST;
@@ -38,12 +39,23 @@ impl Shared {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
+    /// How many of the latest events to look at: 100,000 by default and at most.
+    #[param(minimum = 1, maximum = 100000)]
     last: Option<u32>,
 }
 
+/// The kinds of events
+#[utoipa::path(
+    get,
+    path = "/v1/catalog",
+    security(("token" = ["read"])),
+    params(Wanted),
+    responses((status = 200, description = "The kinds among the latest events", body = Catalog))
+)]
 pub(super) async fn handler(
     State(api): State<Arc<Api>>,
     wanted: Result<Query<Wanted>, QueryRejection>,

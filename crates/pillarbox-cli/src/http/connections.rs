@@ -3,10 +3,15 @@
 
 mod timely;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, serve::Listener};
-use hyper::server::conn::http1;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
@@ -31,6 +36,12 @@ const SILENT: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
+/// The other end of a connection. Each request has it as an extension.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+}
+
 /// Runs until `stop`; then requests that have begun are answered. A client that reads nothing of an answer
 /// for `write_time_max` is disconnected.
 pub(super) async fn serve(
@@ -44,11 +55,15 @@ pub(super) async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, address, place) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&mut listener, &places) => accepted,
         };
-        let service = TowerToHyperService::new(router.clone());
+        let (router, peer) = (TowerToHyperService::new(router.clone()), Peer { address });
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            router.call(request)
+        });
         let keepalive = TcpKeepalive::new()
             .with_time(SILENT)
             .with_interval(PROBE_EVERY)
@@ -71,10 +86,10 @@ pub(super) async fn serve(
 async fn accept(
     listener: &mut TcpListener,
     places: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
     let place = places.clone().acquire_owned().await.ok();
-    let (stream, _) = Listener::accept(listener).await;
-    (stream, place)
+    let (stream, address) = Listener::accept(listener).await;
+    (stream, address, place)
 }
 
 #[cfg(test)]

@@ -5,40 +5,80 @@ mod asked;
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Json,
     body::Bytes,
     extract::{
         DefaultBodyLimit, Path, Query, State,
         rejection::{BytesRejection, PathRejection, QueryRejection},
     },
     http::{HeaderMap, StatusCode},
-    routing::{get, post},
 };
 use pillarbox::Event;
-use pillarbox_relay::dead::{DeadDetails, discard_all, replay_all};
+use pillarbox_relay::dead::{DeadDetails, DeadGroup, DeadLetter, Touched, discard_all, replay_all};
 use serde::Serialize;
-use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use self::asked::{Discard, Replay, Wanted, body};
-use super::{Api, problem::Problem};
+use super::{
+    Api,
+    access::{
+        Caller,
+        audit::{self, Action},
+    },
+    openapi::EventBody,
+    problem::{ErrorBody, Problem},
+};
 
 /// A filter with 1,000 ids has 39 KiB.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) fn router() -> Router<Arc<Api>> {
-    Router::new()
-        .route("/v1/dead", get(list))
-        .route("/v1/dead/groups", get(groups))
-        .route("/v1/dead/{id}", get(show))
-        .route("/v1/dead/replay", post(replay))
-        .route("/v1/dead/discard", post(discard))
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(groups))
+        .routes(routes!(show))
+        .routes(routes!(replay))
+        .routes(routes!(discard))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
-type Answer = Result<Json<Value>, Problem>;
+/// A page of dead letters.
+#[derive(Serialize, ToSchema)]
+struct Page {
+    letters: Vec<DeadLetter>,
+    /// Pass it as `before` to get the next page; `null` on the last one.
+    next: Option<i64>,
+}
 
-async fn list(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, QueryRejection>) -> Answer {
+#[derive(Serialize, ToSchema)]
+struct Groups {
+    groups: Vec<DeadGroup>,
+}
+
+/// What an action did.
+#[derive(Serialize, ToSchema)]
+struct Acted {
+    dry_run: bool,
+    /// The letters that matched.
+    touched: Touched,
+    /// How many were replayed or discarded.
+    done: usize,
+}
+
+/// The dead letters, the latest first
+#[utoipa::path(
+    get,
+    path = "/v1/dead",
+    security(("token" = ["read"])),
+    params(Wanted),
+    responses((status = 200, description = "A page of letters", body = Page))
+)]
+async fn list(
+    State(api): State<Arc<Api>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Page>, Problem> {
     let wanted = asked::query(wanted)?;
     let (filter, limit) = (wanted.filter()?, wanted.limit()?);
     let (state, before) = (wanted.state()?, wanted.before()?);
@@ -47,26 +87,49 @@ async fn list(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, QueryRe
     let more = letters.len() > limit;
     letters.truncate(limit);
     let next = letters.last().filter(|_| more).map(|letter| letter.seq);
-    Ok(Json(json!({ "letters": letters, "next": next })))
+    Ok(Json(Page { letters, next }))
 }
 
-async fn groups(State(api): State<Arc<Api>>, wanted: Result<Query<Wanted>, QueryRejection>) -> Answer {
+/// The open dead letters, grouped by failure
+#[utoipa::path(
+    get,
+    path = "/v1/dead/groups",
+    security(("token" = ["read"])),
+    params(Wanted),
+    responses((status = 200, description = "The groups, the largest first", body = Groups))
+)]
+async fn groups(
+    State(api): State<Arc<Api>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Groups>, Problem> {
     let wanted = asked::query(wanted)?;
     wanted.only_a_filter()?;
     let mut groups = api.dead_letters.groups(&wanted.filter()?).await?;
     api.notices.add_told(&mut groups).await?;
-    Ok(Json(json!({ "groups": groups })))
+    Ok(Json(Groups { groups }))
 }
 
 /// The payload is copied byte for byte, so this does not use a [`Value`], which would round its numbers.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Shown {
     #[serde(flatten)]
     details: DeadDetails,
     /// `null` if its row can't be read or is gone.
+    #[schema(value_type = Option<EventBody>)]
     event: Option<Event>,
 }
 
+/// Everything about one dead letter
+#[utoipa::path(
+    get,
+    path = "/v1/dead/{id}",
+    security(("token" = ["read"])),
+    params(("id" = Uuid, Path, description = "The id of the event")),
+    responses(
+        (status = 200, description = "The letter with its event", body = Shown),
+        (status = 404, description = "No dead letter has this id", body = ErrorBody),
+    )
+)]
 async fn show(
     State(api): State<Arc<Api>>,
     id: Result<Path<String>, PathRejection>,
@@ -91,11 +154,24 @@ impl From<DeadDetails> for Shown {
     }
 }
 
+/// Delivers dead events again
+#[utoipa::path(
+    post,
+    path = "/v1/dead/replay",
+    security(("token" = ["operate"])),
+    request_body = Replay,
+    responses(
+        (status = 200, description = "What was done", body = Acted),
+        (status = 413, description = "The body is too large", body = ErrorBody),
+        (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
+    )
+)]
 async fn replay(
     State(api): State<Arc<Api>>,
+    caller: Caller,
     headers: HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
-) -> Answer {
+) -> Result<Json<Acted>, Problem> {
     if !api.replay_allowed {
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
@@ -103,34 +179,71 @@ async fn replay(
         ));
     }
     let asked: Replay = body(&headers, bytes)?;
-    let actor = asked.actor()?;
+    let actor = asked.actor(&caller)?;
     let filter = asked::bulk_filter(&asked.filter, asked.all, "replay")?;
     let letters = &*api.dead_letters;
     let touched = letters.touched(filter).await?;
     let done = match asked.dry_run {
-        true => 0,
-        false => replay_all(letters, filter, asked.send.into(), &actor, &mut |_| ()).await?,
+        true => Ok(0),
+        false => replay_all(letters, filter, asked.send.into(), &actor, &mut |_| ()).await,
     };
-    Ok(Json(
-        json!({ "dry_run": asked.dry_run, "touched": touched, "done": done }),
-    ))
+    audit::acted(
+        &Action {
+            name: "replay",
+            actor: &actor,
+            filter,
+            dry_run: asked.dry_run,
+            touched: touched.count,
+        },
+        &done,
+    );
+    Ok(Json(Acted {
+        dry_run: asked.dry_run,
+        touched,
+        done: done?,
+    }))
 }
 
+/// Closes dead letters without delivering their events
+#[utoipa::path(
+    post,
+    path = "/v1/dead/discard",
+    security(("token" = ["operate"])),
+    request_body = Discard,
+    responses(
+        (status = 200, description = "What was done", body = Acted),
+        (status = 413, description = "The body is too large", body = ErrorBody),
+        (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
+    )
+)]
 async fn discard(
     State(api): State<Arc<Api>>,
+    caller: Caller,
     headers: HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
-) -> Answer {
+) -> Result<Json<Acted>, Problem> {
     let asked: Discard = body(&headers, bytes)?;
-    let actor = asked.actor()?;
+    let actor = asked.actor(&caller)?;
     let filter = asked::bulk_filter(&asked.filter, asked.all, "discard")?;
     let letters = &*api.dead_letters;
     let touched = letters.touched(filter).await?;
     let done = match asked.dry_run {
-        true => 0,
-        false => discard_all(letters, filter, &actor, &mut |_| ()).await?,
+        true => Ok(0),
+        false => discard_all(letters, filter, &actor, &mut |_| ()).await,
     };
-    Ok(Json(
-        json!({ "dry_run": asked.dry_run, "touched": touched, "done": done }),
-    ))
+    audit::acted(
+        &Action {
+            name: "discard",
+            actor: &actor,
+            filter,
+            dry_run: asked.dry_run,
+            touched: touched.count,
+        },
+        &done,
+    );
+    Ok(Json(Acted {
+        dry_run: asked.dry_run,
+        touched,
+        done: done?,
+    }))
 }

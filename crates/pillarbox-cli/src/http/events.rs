@@ -11,9 +11,17 @@ use axum::{
 };
 use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use pillarbox_relay::store::admin::AdminEnqueueError;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
 
-use super::{Api, problem::Problem};
+use super::{
+    Api,
+    access::Caller,
+    openapi::EventsBody,
+    problem::{ErrorBody, Problem},
+};
 
 /// Upper bound for large bodies in memory and for concurrent writers at the database; others wait.
 pub(super) const WRITERS_MAX: usize = 8;
@@ -26,10 +34,50 @@ const EVENTS_MAX: usize = 10_000;
 /// A slower sender gives up its place to another.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// What became of the events of a request.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Written {
+    new: usize,
+    duplicate: usize,
+    events: Vec<One>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct One {
+    id: Uuid,
+    result: Outcome,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    New,
+    /// An event with this id existed already. It was not changed.
+    Duplicate,
+}
+
+/// Writes one event or many, all of them or none
+#[utoipa::path(
+    post,
+    path = "/v1/events",
+    security(("token" = ["produce"])),
+    extensions(("x-scoped" = json!(true))),
+    request_body(content((EventsBody = "application/json"), (String = "application/x-ndjson"))),
+    responses(
+        (status = 201, description = "They are written; at least one is new", body = Written),
+        (status = 200, description = "All of them existed already", body = Written),
+        (status = 408, description = "The body did not arrive in time", body = ErrorBody),
+        (status = 409, description = "A version of an aggregate is taken", body = ErrorBody),
+        (status = 413, description = "The body, a payload or the number of events is too large", body = ErrorBody),
+        (status = 415, description = "The content type is not one of these", body = ErrorBody),
+        (status = 422, description = "An event is refused; `index` says which", body = ErrorBody),
+    )
+)]
 pub(super) async fn write(
     State(api): State<Arc<Api>>,
+    caller: Caller,
     request: Request,
-) -> Result<(StatusCode, Json<Value>), Problem> {
+) -> Result<(StatusCode, Json<Written>), Problem> {
     let (head, body) = request.into_parts();
     let form = Form::of(&head.headers)?;
     let bytes_max = BODY_BYTES_MAX.max(
@@ -53,7 +101,8 @@ pub(super) async fn write(
                 "the body took too long: send it faster",
             )
         })??;
-    let events = form.read(&body)?;
+    let mut events = form.read(&body)?;
+    caller.stamp(&mut events)?;
     let _writer = api.writers.acquire().await;
     let results = api
         .admin
@@ -62,27 +111,26 @@ pub(super) async fn write(
         .map_err(|error| refusal(error, &api.limits))?;
     pillarbox_relay::log::committed(&events, &results);
     let new = results.iter().filter(|result| **result == Enqueued::New).count();
-    let list: Vec<Value> = events
-        .iter()
-        .zip(&results)
-        .map(|(event, result)| {
-            let word = match result {
-                Enqueued::New => "new",
-                Enqueued::Duplicate => "duplicate",
-            };
-            json!({ "id": event.id, "result": word })
-        })
-        .collect();
+    let duplicate = results.len() - new;
+    let one = |(event, result): (&Event, Enqueued)| One {
+        id: event.id,
+        result: match result {
+            Enqueued::New => Outcome::New,
+            Enqueued::Duplicate => Outcome::Duplicate,
+        },
+    };
     let status = if new > 0 {
         StatusCode::CREATED
     } else {
         StatusCode::OK
     };
-    let duplicate = results.len() - new;
-    Ok((
-        status,
-        Json(json!({ "new": new, "duplicate": duplicate, "events": list })),
-    ))
+    let events = events.iter().zip(results).map(one).collect();
+    let written = Written {
+        new,
+        duplicate,
+        events,
+    };
+    Ok((status, Json(written)))
 }
 
 fn length(headers: &HeaderMap) -> Option<usize> {

@@ -4,31 +4,71 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use super::Api;
+use super::{
+    Api,
+    problem::{ErrorBody, Problem},
+};
 
-/// The process answers.
+/// Whether everything is well. There are more members if something is not.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "it only describes the answer")]
+struct HealthBody {
+    healthy: bool,
+    /// `running`, `waiting` or `stalled`.
+    relay: String,
+    database: String,
+    /// The state of each sink, by name.
+    #[schema(value_type = Object)]
+    sinks: Value,
+    /// What is wrong: `publisher`, `performance` and `data`.
+    #[schema(value_type = Object)]
+    parts: Value,
+}
+
+/// Whether the process answers
+#[utoipa::path(
+    get,
+    path = "/livez",
+    security(()),
+    responses((status = 200, description = "It does", content_type = "text/plain", body = String))
+)]
 pub(super) async fn live() -> &'static str {
     "alive\n"
 }
 
-/// The relay works on its database. A sink that is away does not count: another relay could not reach it
-/// either.
-pub(super) async fn ready(State(api): State<Arc<Api>>) -> impl IntoResponse {
+/// Whether the relay works on its database
+///
+/// A sink that is away does not count: another relay could not reach it either.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    security(()),
+    responses(
+        (status = 200, description = "It does", content_type = "text/plain", body = String),
+        (status = 503, description = "It waits for its database", body = ErrorBody),
+    )
+)]
+pub(super) async fn ready(State(api): State<Arc<Api>>) -> Result<&'static str, Problem> {
+    let waiting = |text: String| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text));
     match api.relay.get().map(|relay| relay.progress.report().store_down) {
-        None => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "waiting for the database\n".to_owned(),
-        ),
-        Some(Some(why)) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("the database is away: {why}\n"),
-        ),
-        Some(None) => (StatusCode::OK, "ready\n".to_owned()),
+        None => waiting("waiting for the database".into()),
+        Some(Some(why)) => waiting(format!("the database is away: {why}")),
+        Some(None) => Ok("ready\n"),
     }
 }
 
-/// Every dependency of the relay, and what is wrong, in three parts.
+/// Every dependency, and what is wrong
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    security(("token" = ["read"])),
+    responses(
+        (status = 200, description = "Nothing is wrong", body = HealthBody),
+        (status = 503, description = "Something is wrong", body = HealthBody),
+    )
+)]
 pub(super) async fn health(State(api): State<Arc<Api>>) -> impl IntoResponse {
     let health = api.health();
     let code = match health["healthy"] == true {

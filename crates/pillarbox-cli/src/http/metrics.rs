@@ -13,7 +13,18 @@ use super::Api;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Metrics for Prometheus
+///
 /// In OpenMetrics if the client accepts it, otherwise in the older text format.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    security(("token" = ["read"])),
+    responses((status = 200, description = "The metrics", content(
+        (String = "text/plain"),
+        (String = "application/openmetrics-text"),
+    )))
+)]
 pub(super) async fn handler(State(api): State<Arc<Api>>, headers: HeaderMap) -> Response {
     let Some(exporter) = api.relay.get().and_then(|relay| relay.metrics.as_ref()) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "waiting for the database\n").into_response();

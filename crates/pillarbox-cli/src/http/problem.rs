@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     Json,
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use pillarbox_relay::{
@@ -12,11 +12,21 @@ use pillarbox_relay::{
     store::{StoreError, StoreErrorKind},
 };
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 /// A database that is away may be back by then.
 const AWAY: Duration = Duration::from_secs(5);
 
-pub(super) struct Problem {
+/// The body of every error.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "it only describes the answer")]
+pub(super) struct ErrorBody {
+    /// What is wrong, and what to do. Some errors have more members.
+    error: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Problem {
     status: StatusCode,
     text: String,
     /// Details for programs, besides the text.
@@ -45,6 +55,21 @@ impl Problem {
     pub(super) fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
+    }
+
+    /// The caller is not known.
+    pub(super) fn unauthorized(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, text)
+    }
+
+    /// It concerns one of the events of the request. None of them was written.
+    pub(super) fn of_event(mut self, index: usize) -> Self {
+        self.text = format!("event {index}: {}. Nothing was written", self.text);
+        self.with(json!({ "index": index }))
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
     }
 
     pub(super) fn bad(text: impl Into<String>) -> Self {
@@ -81,13 +106,17 @@ impl IntoResponse for Problem {
         if let Value::Object(body) = &mut body {
             body.extend(self.more);
         }
-        match self.retry_after {
-            None => (self.status, Json(body)).into_response(),
+        let mut answer = (self.status, Json(body)).into_response();
+        let headers = answer.headers_mut();
+        if let Some(wait) = self.retry_after {
             // The header allows only whole seconds.
-            Some(wait) => {
-                let seconds = wait.as_millis().div_ceil(1_000).max(1).to_string();
-                (self.status, [(header::RETRY_AFTER, seconds)], Json(body)).into_response()
-            }
+            let seconds = wait.as_millis().div_ceil(1_000).max(1);
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        answer
     }
 }

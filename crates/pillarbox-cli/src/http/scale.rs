@@ -2,27 +2,28 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
-use pillarbox_relay::scale::scale;
+use axum::{Json, extract::State, http::StatusCode};
+use pillarbox_relay::scale::{Scale, scale};
 
 use super::{Api, problem::Problem};
 
-pub(super) async fn handler(State(api): State<Arc<Api>>) -> Response {
+/// How many relays the outbox wants
+#[utoipa::path(
+    get,
+    path = "/v1/scale",
+    security(("token" = ["read"])),
+    responses((status = 200, description = "For an autoscaler", body = Scale))
+)]
+pub(super) async fn handler(State(api): State<Arc<Api>>) -> Result<Json<Scale>, Problem> {
     let found = api.relay.get().and_then(|relay| {
         let sample = relay.progress.sample();
         scale(sample.as_ref(), relay.progress.drain(), &api.scale_limits)
     });
-    match found {
-        Some(scale) => Json(scale).into_response(),
-        None => Problem::new(
+    let unknown = || {
+        Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "the relay has not looked at the outbox yet",
         )
-        .into_response(),
-    }
+    };
+    found.map(Json).ok_or_else(unknown)
 }

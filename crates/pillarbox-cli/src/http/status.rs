@@ -7,8 +7,10 @@ use std::{
 
 use axum::{Json, extract::State};
 use pillarbox_relay::store::admin::StoreStatus;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+use utoipa::ToSchema;
 
 use super::Api;
 
@@ -18,7 +20,31 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Cache(Mutex<Option<(Instant, Result<StoreStatus, String>)>>);
 
-pub(super) async fn handler(State(api): State<Arc<Api>>) -> Json<Value> {
+/// The state of the outbox, as this relay sees it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Status {
+    version: &'static str,
+    /// What this process delivers, its sinks and its lanes; `null` while it waits for its database.
+    #[schema(value_type = Option<Object>)]
+    relay: Option<Value>,
+    /// The counts of the outbox, and the relays that share it.
+    #[schema(value_type = Option<Object>)]
+    store: Option<StoreStatus>,
+    /// Why there is no `store`.
+    store_problem: Option<String>,
+    /// The parts of `/healthz`.
+    #[schema(value_type = Object)]
+    health: Value,
+}
+
+/// The state of the outbox and of this relay
+#[utoipa::path(
+    get,
+    path = "/v1/status",
+    security(("token" = ["read"])),
+    responses((status = 200, description = "Also if the database is away", body = Status))
+)]
+pub(super) async fn handler(State(api): State<Arc<Api>>) -> Json<Status> {
     let relay = api.relay.get().map(|running| {
         let mut relay = json!(running.progress.report());
         relay["id"] = json!(running.id);
@@ -28,13 +54,13 @@ pub(super) async fn handler(State(api): State<Arc<Api>>) -> Json<Value> {
         Ok(status) => (Some(status), None),
         Err(problem) => (None, Some(problem)),
     };
-    Json(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "relay": relay,
-        "store": store,
-        "store_problem": problem,
-        "health": api.health()["parts"],
-    }))
+    Json(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        relay,
+        store,
+        store_problem: problem,
+        health: api.health()["parts"].take(),
+    })
 }
 
 impl Api {

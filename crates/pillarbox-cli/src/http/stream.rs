@@ -11,16 +11,29 @@ use axum::{
 use bytes::Bytes;
 use futures::stream;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::{Api, STREAM_CLIENTS_MAX};
+use super::{Api, STREAM_CLIENTS_MAX, problem::ErrorBody};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
     /// A position. Without one, the stream starts with the next event.
     from: Option<u64>,
 }
 
+/// Delivered events as they happen
+#[utoipa::path(
+    get,
+    path = "/v1/stream",
+    security(("token" = ["read"])),
+    params(Wanted),
+    responses(
+        (status = 200, description = "One event per line, without an end", content_type = "application/x-ndjson", body = String),
+        (status = 404, description = "This relay has no `http-stream:` sink", body = ErrorBody),
+    )
+)]
 pub(super) async fn handler(
     State(api): State<Arc<Api>>,
     wanted: Result<Query<Wanted>, QueryRejection>,

@@ -10,6 +10,7 @@ mod dead_terminal;
 mod events;
 mod events_http;
 mod health;
+mod http_access;
 mod http_crowd;
 mod http_fuzz;
 mod inbox;

@@ -14,8 +14,9 @@ use serde_json::Value;
 
 use self::fields::keys_of;
 use super::{
-    Backpressure, Command, Database, Dlq, Http, Monitoring, Outbox, PressureClass, Publisher, Reprocess,
-    RetryPolicy, Route, Sink, Stream, Topic, Validation, Webhook, dlq::Notifications, validation::Rule,
+    Backpressure, Command, Database, Dlq, Http, Jwt, Monitoring, Outbox, PressureClass, Publisher, RateLimit,
+    Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Validation, Webhook, dlq::Notifications,
+    validation::Rule,
 };
 use crate::config::json_schema;
 
@@ -40,6 +41,10 @@ fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("outbox.dlq.notifications.webhooks", keys_of::<Webhook>()),
         ("outbox.dlq.reprocess", keys_of::<Reprocess>()),
         ("outbox.http", keys_of::<Http>()),
+        ("outbox.http.jwt", keys_of::<Jwt>()),
+        ("outbox.http.rate_limit", keys_of::<RateLimit>()),
+        ("outbox.http.tls", keys_of::<Tls>()),
+        ("outbox.http.tokens", keys_of::<Token>()),
         ("outbox.monitoring", keys_of::<Monitoring>()),
         ("outbox.publisher", keys_of::<Publisher>()),
         ("outbox.retry_policy", keys_of::<RetryPolicy>()),

@@ -16,8 +16,9 @@ use pillarbox_relay::{
     settlement::DeadReason,
 };
 use serde::{Deserialize, de::DeserializeOwned};
+use utoipa::{IntoParams, ToSchema};
 
-use crate::http::problem::Problem;
+use crate::http::{access::Caller, problem::Problem};
 
 const LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
@@ -25,17 +26,27 @@ const BY_CHARS_MAX: usize = 200;
 const WHY_CHARS_MAX: usize = 2_000;
 
 /// The query of a list. An empty value counts as missing.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
+    /// A topic. `a.>` means all below `a`.
     topic: Option<String>,
     event_type: Option<String>,
     key: Option<String>,
+    #[param(value_type = Option<DeadReason>)]
     reason: Option<String>,
     fingerprint: Option<String>,
+    /// Died at this time or later.
+    #[param(value_type = Option<jiff::Timestamp>)]
     since: Option<String>,
+    /// `open` (the default), `replayed`, `discarded` or `all`.
     state: Option<String>,
+    /// The `next` of the previous page.
+    #[param(value_type = Option<i64>)]
     before: Option<String>,
+    /// 100 by default, 1,000 at most.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     limit: Option<String>,
 }
 
@@ -99,22 +110,27 @@ impl Wanted {
     }
 }
 
-#[derive(Deserialize)]
+/// Which letters to replay.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replay {
     #[serde(default)]
     pub(super) filter: DeadFilter,
     #[serde(default, rename = "as")]
     pub(super) send: As,
+    /// Who asks for it. A token's own name is recorded in any case.
     by: Option<String>,
     why: Option<String>,
+    /// Only say what would be done.
     #[serde(default)]
     pub(super) dry_run: bool,
+    /// Allows a filter that excludes nothing.
     #[serde(default)]
     pub(super) all: bool,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+/// `same` keeps the id of the event; `new` makes a copy with a new id.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum As {
     #[default]
@@ -131,28 +147,32 @@ impl From<As> for ReplayAs {
     }
 }
 
-#[derive(Deserialize)]
+/// Which letters to discard.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Discard {
     #[serde(default)]
     pub(super) filter: DeadFilter,
+    /// Who asks for it. A token's own name is recorded in any case.
     by: Option<String>,
     why: Option<String>,
+    /// Only say what would be done.
     #[serde(default)]
     pub(super) dry_run: bool,
+    /// Allows a filter that excludes nothing.
     #[serde(default)]
     pub(super) all: bool,
 }
 
 impl Replay {
-    pub(super) fn actor(&self) -> Result<Actor, Problem> {
-        actor(&self.by, &self.why)
+    pub(super) fn actor(&self, caller: &Caller) -> Result<Actor, Problem> {
+        actor(caller, &self.by, &self.why)
     }
 }
 
 impl Discard {
-    pub(super) fn actor(&self) -> Result<Actor, Problem> {
-        let actor = actor(&self.by, &self.why)?;
+    pub(super) fn actor(&self, caller: &Caller) -> Result<Actor, Problem> {
+        let actor = actor(caller, &self.by, &self.why)?;
         if actor.why.is_none() {
             return Err(Problem::bad(
                 "a discarded event is never delivered: give the reason in `why`",
@@ -205,7 +225,7 @@ pub(super) fn bulk_filter<'a>(
     )))
 }
 
-fn actor(by: &Option<String>, why: &Option<String>) -> Result<Actor, Problem> {
+fn actor(caller: &Caller, by: &Option<String>, why: &Option<String>) -> Result<Actor, Problem> {
     let text = |value: &Option<String>, name: &str, chars_max: usize| match value.as_deref().map(str::trim) {
         None | Some("") => Ok(None),
         Some(text) if text.contains('\0') => Err(Problem::bad(format!("`{name}` contains a NUL"))),
@@ -215,7 +235,7 @@ fn actor(by: &Option<String>, why: &Option<String>) -> Result<Actor, Problem> {
         Some(text) => Ok(Some(text.to_owned())),
     };
     Ok(Actor {
-        by: text(by, "by", BY_CHARS_MAX)?.unwrap_or_else(|| "http".into()),
+        by: caller.author(text(by, "by", BY_CHARS_MAX)?),
         why: text(why, "why", WHY_CHARS_MAX)?,
     })
 }

@@ -1,0 +1,108 @@
+//! The OpenAPI document of the API. The descriptions are beside the handlers; this adds what all of them
+//! have in common.
+
+mod event;
+
+use axum::{
+    Extension,
+    body::Bytes,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use utoipa::PartialSchema as _;
+
+pub(super) use self::event::{EventBody, EventsBody};
+use super::problem::ErrorBody;
+
+/// The document as it is sent.
+#[derive(Clone)]
+pub(super) struct Served(Bytes);
+
+impl Served {
+    pub(super) fn new(document: &Value) -> Self {
+        Self(document.to_string().into())
+    }
+}
+
+/// This document
+#[utoipa::path(
+    get,
+    path = "/v1/openapi.json",
+    security(("token" = [])),
+    extensions(("x-scoped" = json!(true))),
+    responses((status = 200, description = "OpenAPI 3.1", body = Object))
+)]
+pub(super) async fn handler(Extension(document): Extension<Served>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], document.0).into_response()
+}
+
+/// The whole document, as a relay with all its endpoints serves it.
+pub(crate) fn document() -> Value {
+    let (_, document) = super::routes(true, true).split_for_parts();
+    completed(document)
+}
+
+const ABOUT: &str = "Reads and writes the events of an outbox. docs/API.md explains it. \
+    The roles of an operation are those of its security requirement; an operation with `x-scoped: true` can be used \
+    with a token of one project or user, and then answers about that one only.";
+const TOKEN: &str =
+    "A static token or a JWT. On a loopback address without configured tokens, none is needed.";
+
+/// The answers that come before an operation's own handler.
+const PUBLIC: &[(&str, &str)] = &[
+    (
+        "400",
+        "The request can't be understood, or it has not exactly one `Host`",
+    ),
+    ("403", "A page of another origin sent the request"),
+    ("421", "The `Host` is not a name of this server"),
+];
+const GUARDED: &[(&str, &str)] = &[
+    (
+        "400",
+        "The request can't be understood, or it has not exactly one `Host`",
+    ),
+    ("401", "There is no token, or it is not known"),
+    (
+        "403",
+        "The token lacks the role or is for another project or user, or a page of another origin sent the request",
+    ),
+    ("421", "The `Host` is not a name of this server"),
+    (
+        "429",
+        "Too many requests, or too many pending events; `Retry-After` says when to try again",
+    ),
+    ("500", "An error of Pillarbox or of its database"),
+    ("503", "The database or the issuer of tokens is away; try again"),
+];
+
+/// Adds the title, the tokens and the answers that every operation may give.
+pub(super) fn completed(document: utoipa::openapi::OpenApi) -> Value {
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    document["info"] = json!({
+        "title": "Pillarbox",
+        "description": ABOUT,
+        "version": env!("CARGO_PKG_VERSION"),
+        "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+    });
+    document["components"]["securitySchemes"]["token"] =
+        json!({ "type": "http", "scheme": "bearer", "description": TOKEN });
+    let error = serde_json::to_value(ErrorBody::schema());
+    document["components"]["schemas"]["ErrorBody"] = error.unwrap_or_default();
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let operations = paths.flat_map(|(_, item)| item.as_object_mut().into_iter().flatten());
+    for (_, operation) in operations {
+        let guarded = operation["security"][0].get("token").is_some();
+        for (status, description) in if guarded { GUARDED } else { PUBLIC } {
+            let own = &mut operation["responses"][status];
+            if own.is_null() {
+                *own = json!({
+                    "description": description,
+                    "content": { "application/json": { "schema": { "$ref": "#/components/schemas/ErrorBody" } } },
+                });
+            }
+        }
+    }
+    document
+}
