@@ -25,7 +25,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-pub(crate) use self::build::{HttpSettings, Monitoring, NamedSink, Settings, TokenSettings};
+pub(crate) use self::build::{
+    HttpSettings, JwtSettings, KeySource, Monitoring, NamedSink, Rate, Settings, TlsSettings, TokenSettings,
+};
 pub(crate) use self::schema::Role;
 pub(crate) use self::show::{address, can_be_opened, in_force};
 use self::tree::{Kind, Node, Origin};

@@ -143,7 +143,7 @@ impl Stage {
         let routes = Routes::to_one("stream");
         let api = http::Api::new(&open, sink.http_stream.clone()).delivering(routes.clone(), None);
         let api = Arc::new(api);
-        let server = http::serve(listener, api.clone());
+        let server = http::serve(listener, None, api.clone());
         let mut options = Options::default();
         options.engine.name = "demo".into();
         let relay = Relay {

@@ -18,6 +18,7 @@ mod requests;
 mod scale;
 mod status;
 mod stream;
+pub(crate) mod tls;
 
 use std::{
     net::SocketAddr,
@@ -51,7 +52,7 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::{access::gate::Gate, problem::Problem, requests::Hosts};
+use self::{access::gate::Gate, problem::Problem, requests::Hosts, tls::Tls};
 use crate::config::{HttpSettings, Monitoring};
 
 const STREAM_CLIENTS_MAX: usize = 100;
@@ -194,9 +195,11 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// The whole API.
-pub(crate) fn serve(listener: TcpListener, api: Arc<Api>) -> Server {
-    start(listener, router(api))
+/// The whole API. `tls` makes it HTTPS.
+pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, api: Arc<Api>) -> Server {
+    let stop = CancellationToken::new();
+    let router = router(api, &stop);
+    start(listener, tls, router, stop)
 }
 
 /// Only metrics and health checks. Other machines may reach them, without a token.
@@ -205,21 +208,25 @@ pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
     let router = router
         .layer(middleware::from_fn(requests::timely_body))
         .layer(middleware::from_fn(answers::uniform));
-    start(listener, router.with_state(api))
+    start(listener, None, router.with_state(api), CancellationToken::new())
 }
 
-fn start(listener: TcpListener, router: Router) -> Server {
-    let stop = CancellationToken::new();
-    let task = connections::serve(listener, router, WRITE_TIME_MAX, stop.clone());
+fn start(listener: TcpListener, tls: Option<Arc<Tls>>, router: Router, stop: CancellationToken) -> Server {
+    if let Some(tls) = &tls {
+        tokio::spawn(tls.clone().watch(stop.clone()));
+    }
+    let task = connections::serve(listener, router, tls, WRITE_TIME_MAX, stop.clone());
     let task = tokio::spawn(task);
     Server { stop, task }
 }
 
-fn router(api: Arc<Api>) -> Router {
+/// `stop` ends its tasks.
+fn router(api: Arc<Api>, stop: &CancellationToken) -> Router {
     let (router, document) = routes(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
     let document = openapi::completed(document);
     let access = api.access.as_ref();
     let gate = Arc::new(Gate::new(&document, access));
+    tokio::spawn(gate.clone().refresh(stop.clone()));
     let hosts = access.map(|access| Hosts::new(access.hosts.clone(), access.listen.ip()));
     let hosts = Arc::new(hosts.unwrap_or_default());
     router

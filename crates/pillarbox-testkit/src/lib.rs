@@ -2,6 +2,7 @@
 //! fail, the contract suites that every store and sink must pass, and the ledger that checks whether anything
 //! was lost, seen twice or out of order.
 
+pub mod authority;
 pub mod cloudevents;
 pub mod confluent_kafka;
 pub mod consumer;

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::{
     config::{self, Invalid},
+    http::tls::Tls,
     output::{Answer, Context, tell},
 };
 
@@ -55,6 +56,7 @@ fn check(context: &Context) -> Result<Answer> {
     let checked = config::load(&context.sources()).and_then(|loaded| {
         let settings = loaded.settings()?;
         config::can_be_opened(&settings)?;
+        settings.http.tls.as_ref().map(Tls::open).transpose()?;
         // The schemas of a folder are part of the configuration, as far as they can be read without
         // a connection.
         Checks::new(&settings.checks.options, None)?;

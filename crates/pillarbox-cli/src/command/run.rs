@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Settings},
-    http,
+    http::{self, tls::Tls},
     output::{Answer, Context, open_store, tell},
 };
 
@@ -69,6 +69,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let servers = if args.no_http {
         None
     } else {
+        let tls = settings.http.tls.as_ref().map(Tls::open).transpose()?;
         let listener = http::bind(settings.http.listen).await?;
         let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
         let api = Arc::new(
@@ -82,8 +83,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         if let Some(warning) = settings.http.warning() {
             tracing::warn!("{warning}");
         }
-        context.say(&format!("Serving http://{}/", listener.local_addr()?));
-        let mut servers = vec![http::serve(listener, api.clone())];
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        context.say(&format!("Serving {scheme}://{}/", listener.local_addr()?));
+        let mut servers = vec![http::serve(listener, tls, api.clone())];
         if let Some(listen) = settings.monitoring.listen {
             let listener = http::bind(listen).await?;
             context.say(&format!(

@@ -7,6 +7,8 @@
 
 pub(super) mod audit;
 pub(super) mod gate;
+mod jwt;
+mod limits;
 mod policy;
 mod refusals;
 mod tokens;

@@ -14,17 +14,20 @@ use hyper::{
 };
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    server::graceful::{GracefulShutdown, Watcher},
     service::TowerToHyperService,
 };
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use self::timely::Timely;
+use super::tls::{self, Tls};
 
 const CONNECTIONS_MAX: usize = 512;
 /// The timeout for a request's head, and for the time between two requests. Without it, silent clients could
@@ -40,6 +43,8 @@ const PROBES: u32 = 3;
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
+    /// The common name of its certificate, if it had to show one.
+    pub(super) certified: Option<Arc<str>>,
 }
 
 /// Runs until `stop`; then requests that have begun are answered. A client that reads nothing of an answer
@@ -47,39 +52,82 @@ pub(super) struct Peer {
 pub(super) async fn serve(
     mut listener: TcpListener,
     router: Router,
+    tls: Option<Arc<Tls>>,
     write_time_max: Duration,
     stop: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let open = GracefulShutdown::new();
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     loop {
         let (stream, address, place) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&mut listener, &places) => accepted,
         };
-        let (router, peer) = (TowerToHyperService::new(router.clone()), Peer { address });
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer.clone());
-            router.call(request)
-        });
         let keepalive = TcpKeepalive::new()
             .with_time(SILENT)
             .with_interval(PROBE_EVERY)
             .with_retries(PROBES);
         // If the system does not support it, the next write fails instead.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-        let stream = TokioIo::new(Timely::new(stream, write_time_max));
-        let connection = open.watch(http.serve_connection(stream, service));
+        let stream = Timely::new(stream, write_time_max);
+        let (router, watcher) = (router.clone(), open.watcher());
+        // The certificate of this moment.
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::trace!(%error, "a connection broke");
+            let mut peer = Peer {
+                address,
+                certified: None,
+            };
+            match acceptor {
+                None => converse(stream, router, peer, watcher).await,
+                Some(acceptor) => {
+                    if let Some(stream) = greeted(&acceptor, stream).await {
+                        let shown = stream.get_ref().1.peer_certificates();
+                        let own = shown.and_then(|chain| tls::common_name(chain.first()?));
+                        peer.certified = own.map(Into::into);
+                        converse(stream, router, peer, watcher).await;
+                    }
+                }
             }
             drop(place);
         });
     }
     open.shutdown().await;
+}
+
+/// The handshake, which must not take longer than the head of a request.
+async fn greeted<S: AsyncRead + AsyncWrite + Unpin>(
+    acceptor: &TlsAcceptor,
+    stream: S,
+) -> Option<TlsStream<S>> {
+    match tokio::time::timeout(HEAD_TIME_MAX, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Answers the requests of one connection.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    stream: S,
+    router: Router,
+    peer: Peer,
+    watcher: Watcher,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.call(request)
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::trace!(%error, "a connection broke");
+    }
 }
 
 /// The semaphore is never closed, so there is always a place eventually.

@@ -1,6 +1,5 @@
 //! Every sink passes the contract. Tests of one sink only are in its own module.
 
-mod authority;
 mod envelopes;
 mod file;
 mod kafka;

@@ -72,7 +72,7 @@ pub(crate) struct Jwt {
     #[serde(default)]
     #[schemars(extend("x-default" = "this or `jwks_file` is required"))]
     pub jwks_url: Option<String>,
-    /// A file with these keys instead. It is read again when it changes.
+    /// A file with these keys instead.
     #[serde(default)]
     #[schemars(extend("x-default" = "this or `jwks_url` is required"))]
     pub jwks_file: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! Decides about each request before its handler runs: who sends it, and whether that caller may.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -10,15 +10,18 @@ use axum::{
 };
 use serde_json::Value;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Caller,
+    jwt::Jwt,
+    limits::{self, Limiter},
     policy::{Needs, Policy},
     refusals::Refusals,
     tokens::{Shown, Tokens, shown},
 };
 use crate::{
-    config::HttpSettings,
+    config::{HttpSettings, Role},
     http::{connections::Peer, problem::Problem},
 };
 
@@ -26,11 +29,18 @@ pub(crate) struct Gate {
     policy: Policy,
     /// `None`: nobody needs a token.
     credentials: Option<Credentials>,
+    /// Of each known caller. `None`: there is no limit.
+    limit: Option<Limiter>,
+    /// Of each address with unknown callers.
+    refused: Limiter,
     refusals: Refusals,
 }
 
 struct Credentials {
     tokens: Tokens,
+    jwt: Option<Jwt>,
+    /// Of a client with a certificate and without a token.
+    certified: Vec<Role>,
 }
 
 impl Gate {
@@ -40,8 +50,26 @@ impl Gate {
             policy: Policy::of(document),
             credentials: needed.map(|settings| Credentials {
                 tokens: Tokens::new(&settings.tokens),
+                jwt: settings.jwt.as_ref().map(Jwt::new),
+                certified: settings
+                    .tls
+                    .as_ref()
+                    .map_or_else(Vec::new, |tls| tls.client_roles.clone()),
             }),
+            limit: settings.and_then(|settings| settings.rate).map(Limiter::new),
+            refused: Limiter::new(limits::REFUSED),
             refusals: Refusals::default(),
+        }
+    }
+
+    /// Keeps up to date what it knows about callers, until `stop`.
+    pub(in crate::http) async fn refresh(self: Arc<Self>, stop: CancellationToken) {
+        if let Some(jwt) = self
+            .credentials
+            .as_ref()
+            .and_then(|credentials| credentials.jwt.as_ref())
+        {
+            jwt.refresh(stop).await;
         }
     }
 
@@ -56,34 +84,61 @@ impl Gate {
         if needs == Needs::Nothing {
             return Ok(Caller::nobody());
         }
+        let now = Instant::now();
         let refused = |status: StatusCode, who: &str| {
             let path = path.unwrap_or("unknown");
-            self.refusals
-                .refused(status, who, method.as_str(), path, Instant::now());
+            self.refusals.refused(status, who, method.as_str(), path, now);
         };
         let caller = match &self.credentials {
             None => Caller::anyone(),
-            Some(credentials) => credentials.caller(headers).inspect_err(|problem| {
-                let address = peer.map(|peer| peer.address.ip().to_string());
-                refused(problem.status(), address.as_deref().unwrap_or("unknown"));
+            Some(credentials) => credentials.caller(headers, peer).await.map_err(|problem| {
+                let address = peer.map_or_else(String::new, |peer| limits::network(peer.address.ip()));
+                let problem = self
+                    .refused
+                    .take(&address, now)
+                    .map_or_else(too_many, |()| problem);
+                refused(problem.status(), &address);
+                problem
             })?,
         };
+        if let Some(limit) = &self.limit {
+            limit.take(caller.name(), now).map_err(too_many)?;
+        }
         allowed(&caller, needs).inspect_err(|problem| refused(problem.status(), caller.name()))?;
         Ok(caller)
     }
 }
 
+fn too_many(wait: Duration) -> Problem {
+    let text = "too many requests: send them more slowly (`outbox.http.rate_limit`)";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, text).retry_after(wait)
+}
+
 impl Credentials {
-    fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        match shown(headers) {
-            Shown::Token(token) => self.tokens.caller(token).ok_or_else(|| {
-                Problem::unauthorized("this token is not known: it may have been replaced or removed")
-            }),
-            Shown::Nothing => Err(Problem::unauthorized(
+    async fn caller(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, Problem> {
+        let certified = peer.and_then(|peer| peer.certified.as_deref());
+        match (shown(headers), certified) {
+            (Shown::Token(token), _) => self.of_token(token).await,
+            (Shown::Nothing, Some(name)) if !self.certified.is_empty() => {
+                Ok(Caller::new(name, &self.certified, None, None))
+            }
+            (Shown::Nothing, _) => Err(Problem::unauthorized(
                 "send a token, with the header `Authorization: Bearer …`",
             )),
-            Shown::Unreadable => Err(Problem::unauthorized(
+            (Shown::Unreadable, _) => Err(Problem::unauthorized(
                 "the header `Authorization` can't be read: send it once, as `Bearer …`",
+            )),
+        }
+    }
+
+    async fn of_token(&self, token: &str) -> Result<Caller, Problem> {
+        if let Some(caller) = self.tokens.caller(token) {
+            return Ok(caller);
+        }
+        match &self.jwt {
+            Some(jwt) if Jwt::looks_like_one(token) => jwt.caller(token).await,
+            _ => Err(Problem::unauthorized(
+                "this token is not known: it may have been replaced or removed",
             )),
         }
     }
@@ -129,7 +184,6 @@ pub(in crate::http) async fn enforce(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Role;
 
     #[test]
     fn a_caller_needs_the_role_and_no_scope_where_the_answer_has_none() {

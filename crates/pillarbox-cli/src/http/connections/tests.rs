@@ -34,7 +34,13 @@ async fn served(place: Arc<Semaphore>, word: Option<Arc<Notify>>) -> SocketAddr 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/", get(answer));
-    tokio::spawn(serve(listener, router, WRITE_TIME_MAX, CancellationToken::new()));
+    tokio::spawn(serve(
+        listener,
+        router,
+        None,
+        WRITE_TIME_MAX,
+        CancellationToken::new(),
+    ));
     address
 }
 

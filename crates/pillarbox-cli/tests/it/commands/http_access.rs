@@ -1,6 +1,8 @@
 //! Who may use the HTTP API: tokens, roles, scopes, and what is recorded about them.
 
 mod every_operation;
+mod jwt;
+mod tls;
 
 use std::net::TcpStream;
 
@@ -310,4 +312,31 @@ fn every_action_of_an_operator_is_recorded_with_its_author() {
         "{said}"
     );
     assert!(!said.contains("wrong-token"), "{said}");
+}
+
+#[test]
+fn too_many_requests_of_a_caller_are_refused_and_others_go_on() {
+    let folder = migrated();
+    let (eager, first) = new_token(folder.path(), &["--name", "eager", "--role", "read"]);
+    let (calm, second) = new_token(folder.path(), &["--name", "calm", "--role", "read"]);
+    let rate = json!({ "requests_per_second": 1, "burst": 5 });
+    let http = json!({ "listen": "127.0.0.1:0", "tokens": [first, second], "rate_limit": rate });
+    configure(folder.path(), &http);
+    let served = Served::start(folder.path(), &["run"]);
+    let ask = |token: &str| get(&served, "/v1/openapi.json", &[&bearer(token)]);
+    let answers: Vec<Answered> = (0..20).map(|_| ask(&eager)).collect();
+    let limited: Vec<&Answered> = answers.iter().filter(|answer| answer.status == 429).collect();
+    assert!(
+        answers[..5].iter().all(|answer| answer.status == 200),
+        "{answers:?}"
+    );
+    assert!(limited.len() >= 10, "{answers:?}");
+    assert!(limited[0].head.contains("retry-after: 1"), "{limited:?}");
+    assert!(limited[0].error().contains("rate_limit"), "{limited:?}");
+    assert_eq!(ask(&calm).status, 200);
+    // Guessing is limited by address, and a known token is not affected.
+    let guessed = (0..100).filter(|_| ask("guessed").status == 429).count();
+    assert!(guessed >= 10, "{guessed}");
+    assert_eq!(ask(&calm).status, 200);
+    assert_eq!(get(&served, "/livez", &[]).status, 200);
 }

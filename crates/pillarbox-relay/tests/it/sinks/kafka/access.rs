@@ -7,14 +7,12 @@ use pillarbox_relay::{
     sink::{Outcome, SinkErrorKind},
 };
 use pillarbox_testkit::{
+    authority::Authority,
     contract::sink::event,
     servers::{Kafka, KafkaOptions},
 };
 
-use super::{
-    super::authority::Authority,
-    harness::{failure, open, to},
-};
+use super::harness::{failure, open, to};
 
 const PLAIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required user_app=\"rich tig\";";
 const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule required;";

@@ -1,18 +1,22 @@
 //! Certificates for tests.
 
+#![allow(clippy::unwrap_used, reason = "a test that has no certificates fails")]
+
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// A certificate authority. Its files are in one folder.
-pub(super) struct Authority {
+pub struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
-    pub(super) ca: PathBuf,
+    pub ca: PathBuf,
 }
 
 impl Authority {
-    pub(super) fn new(folder: &Path, name: &str) -> Self {
+    /// # Panics
+    /// If its file can't be written.
+    pub fn new(folder: &Path, name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -27,7 +31,10 @@ impl Authority {
     }
 
     /// Issues a certificate for this host or name. Returns its file and the file of its key.
-    pub(super) fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
+    ///
+    /// # Panics
+    /// If they can't be written.
+    pub fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![
