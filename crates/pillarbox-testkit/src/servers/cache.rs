@@ -14,6 +14,7 @@ pub(crate) const NATS_PY: &str = "2.16.0";
 pub(crate) const CONFLUENT_KAFKA: &str = "2.16.1";
 pub(crate) const CLOUDEVENTS: &str = "1.12.0";
 pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
+pub(crate) const SCHEMATHESIS: &str = "4.32.5";
 pub(crate) const KAFKA: &str = "4.1.1";
 /// Debian 12's.
 pub(crate) const FAKETIME: &str = "0.9.10";
@@ -107,6 +108,14 @@ pub(crate) fn webhooks_environment() -> PathBuf {
 
 pub(crate) fn webhooks_python() -> PathBuf {
     webhooks_environment().join("bin/python")
+}
+
+pub(crate) fn schemathesis_environment() -> PathBuf {
+    folder().join(format!("python-schemathesis-{SCHEMATHESIS}"))
+}
+
+pub(crate) fn schemathesis_python() -> PathBuf {
+    schemathesis_environment().join("bin/python")
 }
 
 pub(crate) fn kafka_environment() -> PathBuf {

@@ -93,6 +93,18 @@ pub fn webhooks_python() -> Option<PathBuf> {
         .or_else(|| skip("standardwebhooks"))
 }
 
+/// A Python interpreter that can run schemathesis.
+pub fn schemathesis_python() -> Option<PathBuf> {
+    [
+        named("PILLARBOX_SCHEMATHESIS_PYTHON"),
+        Some(cache::schemathesis_python()),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|path| path.is_file())
+    .or_else(|| skip("schemathesis"))
+}
+
 /// A Python interpreter that can import what the example `chat` needs.
 pub fn chat_python() -> Option<PathBuf> {
     [named("PILLARBOX_CHAT_PYTHON"), Some(cache::chat_python())]

@@ -120,6 +120,7 @@ pub(super) struct Replay {
     pub(super) send: As,
     /// Who asks for it. A token's own name is recorded in any case.
     by: Option<String>,
+    /// The reason.
     why: Option<String>,
     /// Only say what would be done.
     #[serde(default)]
@@ -155,6 +156,8 @@ pub(super) struct Discard {
     pub(super) filter: DeadFilter,
     /// Who asks for it. A token's own name is recorded in any case.
     by: Option<String>,
+    /// The reason. It is required.
+    #[schema(value_type = String, min_length = 1)]
     why: Option<String>,
     /// Only say what would be done.
     #[serde(default)]

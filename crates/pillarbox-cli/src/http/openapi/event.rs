@@ -12,7 +12,10 @@ use uuid::Uuid;
 /// An event, as its producer writes it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Event)]
+#[schema(as = Event, example = json!({
+    "topic": "shop.order.placed", "event_type": "OrderPlaced", "aggregate_type": "order", "aggregate_id": "o-1",
+    "payload": { "total": 990 }, "project_id": "shop",
+}))]
 #[allow(dead_code, reason = "it only describes the event")]
 pub(in crate::http) struct EventBody {
     /// The idempotency key: made once by the producer, the same at every attempt.

@@ -1,5 +1,6 @@
 //! Who may use the HTTP API: tokens, roles, scopes, and what is recorded about them.
 
+mod description;
 mod every_operation;
 mod jwt;
 mod tls;
