@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Create or change the streams and topics of the configuration, as `streams apply` does
     #[arg(long)]
     apply_streams: bool,
-    /// The loopback address for HTTP [default: 127.0.0.1:7420]
+    /// The address for HTTP [default: 127.0.0.1:7420]
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "no_http")]
     listen: Option<SocketAddr>,
     /// Do not serve HTTP

@@ -61,6 +61,24 @@ outbox:
       - { name: often, every_seconds: 600, event_type: Placed, fingerprint: 1f0c9a44be21, min_age_seconds: 60 }
   monitoring: { alert_on_dlq_events: true }
 "#,
+    r#"
+outbox:
+  http:
+    listen: "0.0.0.0:7420"
+    hosts: [a.example, "::1"]
+    tokens:
+      - { name: ci, sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855, roles: [produce, read], project: shop, user: zoe }
+    jwt:
+      jwks_url: "https://app:geheimnis7f3a@127.0.0.1/jwks?token=geheimnis7f3a"
+      issuer: "https://127.0.0.1"
+      audience: pillarbox
+      roles_claim: realm_access.roles
+      project_claim: project
+      refresh_seconds: 60
+      leeway_seconds: 0
+    tls: { certificate: a.pem, key: a.key, client_ca: ca.pem, client_roles: [read, operate] }
+    rate_limit: { requests_per_second: 10, burst: 20 }
+"#,
 ];
 
 const VARIABLES: &[(&str, &str)] = &[

@@ -150,4 +150,6 @@ fn find<'a>(claims: &'a Map<String, Value>, claim: &str) -> Option<&'a Value> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -341,3 +341,28 @@ fn too_many_requests_of_a_caller_are_refused_and_others_go_on() {
     assert_eq!(ask(&calm).status, 200);
     assert_eq!(get(&served, "/livez", &[]).status, 200);
 }
+
+#[test]
+fn health_sends_the_token_of_its_environment() {
+    let folder = migrated();
+    let (token, entry) = new_token(folder.path(), &["--name", "probe", "--role", "read"]);
+    configure(
+        folder.path(),
+        &json!({ "listen": "127.0.0.1:0", "tokens": [entry] }),
+    );
+    let served = Served::start(folder.path(), &["run"]);
+    let health = |token: Option<&str>| {
+        let mut command = pillarbox(folder.path());
+        command.args(["health", "--address", &served.address]);
+        command.envs(token.map(|token| ("PILLARBOX_TOKEN", token)));
+        command.output().unwrap()
+    };
+    until_blocking("it is healthy", || code(&health(Some(&token))) == 0);
+    let refused = health(None);
+    assert_eq!(code(&refused), 2);
+    assert!(
+        stderr(&refused).contains("Set PILLARBOX_TOKEN"),
+        "{}",
+        stderr(&refused)
+    );
+}

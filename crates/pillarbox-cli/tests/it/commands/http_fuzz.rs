@@ -147,15 +147,10 @@ fn judge(answer: &str, well_formed: bool) {
     };
     let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
     assert!((200..500).contains(&status), "{answer}");
-    // For unknown routes and invalid HTTP, the server itself answers, with a short text or none.
-    if matches!(status, 400 | 413 | 415 | 422) && head.contains("application/json") {
+    // If it is not HTTP, the server itself answers, without a body.
+    if status >= 400 && (well_formed || head.contains("application/json")) && !matches!(status, 414 | 431) {
         let problem: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {answer}"));
         assert_says_something(&problem["error"].as_str().unwrap().replace(SECRET, ""));
-    } else if well_formed {
-        assert!(
-            matches!(status, 200 | 201 | 404 | 405 | 414 | 431),
-            "an error without a message: {answer}"
-        );
     }
 }
 

@@ -20,6 +20,8 @@ const BYTES_MAX: usize = 256 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A token with an unknown key asks the issuer at once, but not more often than this: anybody can send such tokens.
 const ASK_EVERY: Duration = Duration::from_secs(30);
+/// The same as long as no key is known: then no token can be accepted.
+const FIRST_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Source {
     from: KeySource,
@@ -27,8 +29,14 @@ pub(super) struct Source {
     refresh: Duration,
     /// `None`: no keys were read yet.
     known: RwLock<Option<Arc<Keys>>>,
-    /// When a token with an unknown key last made us ask.
-    asked: Mutex<Option<Instant>>,
+    asked: Mutex<Asked>,
+}
+
+/// When a token last made us ask.
+#[derive(Default)]
+struct Asked {
+    without_keys: Option<Instant>,
+    for_a_key: Option<Instant>,
 }
 
 pub(super) enum Unknown {
@@ -79,8 +87,12 @@ impl Source {
         if let Some(keys) = find() {
             return Ok(keys);
         }
-        if asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
-            *asked = Some(Instant::now());
+        let (last, every) = match self.known() {
+            None => (&mut asked.without_keys, FIRST_EVERY),
+            Some(_) => (&mut asked.for_a_key, ASK_EVERY),
+        };
+        if last.is_none_or(|last| last.elapsed() >= every) {
+            *last = Some(Instant::now());
             if let Err(why) = self.read().await {
                 tracing::warn!(why, "a token has an unknown key, and the issuer can't be asked");
             }

@@ -14,12 +14,12 @@ use super::{keys::Keys, *};
 use crate::config::KeySource;
 
 /// The modulus of a key of OpenSSL, and two tokens that it signed. They expire in 2100.
-const N: &str = "\
+pub(super) const N: &str = "\
     0FybwLLpJjBZiiAhXZEjUILKbZgBN9CHoFaKCret_Cb4c-n3sXULnH3c-5RkpTO5XUe-BXiA2tsJ6wA3UwUjXkG13mfigrkR7O8lrU5r\
     xmFyjK7VC1xgry2EnM_SLuwbRszKZD8rXeBhh7XhonpZpRWbXbn5dPQsyRkFZ15DPyPJdzts7K0NrlP0VAGZM9SKNangHqeht55r5n9_\
     UiB5u49PqqpLXIMDKRmoanHWpYQAoFAATDhXsi6cxD12YIPpFCxVrDaAXTnuGMcHRrf-EsVzxCV9W8k7tN3NCZJs4KAdxUwkzfAug5JA\
     Yly99KjD0dkzVnvBXCOfQiB8els4Dw";
-const RS256: &str = "\
+pub(super) const RS256: &str = "\
     eyJhbGciOiJSUzI1NiIsImtpZCI6InJzYSJ9.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxlIiwiYXVkIjoicGlsbGFyYm94Iiw\
     ic3ViIjoiY2kiLCJleHAiOjQxMDI0NDQ4MDAsInJvbGVzIjpbInJlYWQiLCJ1bmtub3duIl19.pHNdgL80uYIkKM_60lAF4ONypEIr8p\
     Wld6jYC8V9BkfBcJ2rO8wq62mcDUmxthDCPd-CQWFHRQK_lOdw3qP5FGsI-qWeTjxsmP3NY-hB6F8-A3kO7qEJzgw3e9M1b3hArfZeoV\
@@ -32,7 +32,7 @@ const PS256: &str = "\
     Zwq-WAdpcbvdAT7jkkXdOl7oaZOkcgulJUxeHoVrh4oS7CTgtHAqolgcrmLu4YxQsbmRwxQbU6N67PKPFWDgH1E5iQZTToDS6tKwuXOK\
     501PO8GJyV-QOcjO9GhPZuimcO_kIe18CJNd8MgPC9gVokIzDyp5ApbB-2Gx3SjCwJeZaTVEhyJkIqEXFgx2GBUi3vMum6Vvv13agrzg";
 
-fn settings() -> JwtSettings {
+pub(super) fn settings() -> JwtSettings {
     JwtSettings {
         keys: KeySource::File("jwks.json".into()),
         issuer: "https://issuer.example".into(),
