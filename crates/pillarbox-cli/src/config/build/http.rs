@@ -1,9 +1,10 @@
 //! Where the HTTP server listens, and who may use it.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+mod jwt;
 
-use url::Url;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+pub(crate) use self::jwt::{JwtSettings, KeySource};
 use super::{Problems, within};
 use crate::config::schema::{self, Outbox, Role};
 
@@ -11,8 +12,6 @@ const TOKENS_MAX: usize = 1_000;
 const HOSTS_MAX: usize = 100;
 /// Names and scopes are compared, logged and stored.
 const CHARS_MAX: usize = 200;
-const DAY_SECONDS: u64 = 86_400;
-const LEEWAY_SECONDS_MAX: u64 = 300;
 const RATE_MAX: u32 = 1_000_000;
 
 #[derive(Clone)]
@@ -33,25 +32,6 @@ pub(crate) struct TokenSettings {
     pub roles: Vec<Role>,
     pub project: Option<String>,
     pub user: Option<String>,
-}
-
-#[derive(Clone)]
-pub(crate) struct JwtSettings {
-    pub keys: KeySource,
-    pub issuer: String,
-    pub audience: String,
-    pub name_claim: String,
-    pub roles_claim: String,
-    pub project_claim: Option<String>,
-    pub user_claim: Option<String>,
-    pub refresh: Duration,
-    pub leeway: Duration,
-}
-
-#[derive(Clone)]
-pub(crate) enum KeySource {
-    Url(Url),
-    File(PathBuf),
 }
 
 #[derive(Clone)]
@@ -76,14 +56,16 @@ impl HttpSettings {
     }
 
     /// What is allowed and probably not intended.
-    pub(crate) fn warning(&self) -> Option<String> {
-        let open = !self.listen.ip().is_loopback() && self.tls.is_none();
-        open.then(|| {
-            format!(
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.listen.ip().is_loopback() && self.tls.is_none() {
+            warnings.push(format!(
                 "`outbox.http.listen`: {} can be reached from other machines without TLS, so tokens and events can be read on the way. Set `outbox.http.tls`, or put a proxy with TLS in front",
                 self.listen
-            )
-        })
+            ));
+        }
+        warnings.extend(self.jwt.as_ref().and_then(JwtSettings::warning));
+        warnings
     }
 }
 
@@ -93,7 +75,10 @@ pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> HttpSettings
         listen: given.listen,
         hosts: hosts(&given.hosts, problems),
         tokens: tokens(&given.tokens, problems),
-        jwt: given.jwt.as_ref().and_then(|given| jwt(given, problems)),
+        jwt: given
+            .jwt
+            .as_ref()
+            .and_then(|given| jwt::settings(given, problems)),
         tls: given.tls.as_ref().map(|given| tls(given, problems)),
         rate: rate(&given.rate_limit, problems),
     };
@@ -214,61 +199,6 @@ fn hash(hexadecimal: &str) -> Option<[u8; 32]> {
         *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
     }
     Some(hash)
-}
-
-fn jwt(given: &schema::Jwt, problems: &mut Problems) -> Option<JwtSettings> {
-    let key = |name: &str| format!("outbox.http.jwt.{name}");
-    let before = problems.len();
-    let keys = match (&given.jwks_url, &given.jwks_file) {
-        (Some(url), None) => match Url::parse(url) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") => Some(KeySource::Url(url)),
-            _ => {
-                let text = "this is not an address: write `https://host/path`";
-                problems.push((key("jwks_url"), text.into()));
-                None
-            }
-        },
-        (None, Some(file)) => Some(KeySource::File(file.clone())),
-        _ => {
-            let text = "set `jwks_url` or `jwks_file`, and not both";
-            problems.push((key("jwks_url"), text.into()));
-            None
-        }
-    };
-    let words = [
-        ("issuer", Some(&given.issuer)),
-        ("audience", Some(&given.audience)),
-        ("name_claim", Some(&given.name_claim)),
-        ("roles_claim", Some(&given.roles_claim)),
-        ("project_claim", given.project_claim.as_ref()),
-        ("user_claim", given.user_claim.as_ref()),
-    ];
-    for (name, word) in words {
-        if let Some(word) = word {
-            text(word, key(name), problems);
-        }
-    }
-    within(
-        problems,
-        key("refresh_seconds"),
-        given.refresh_seconds,
-        DAY_SECONDS,
-    );
-    // None at all is allowed.
-    let leeway = given.leeway_seconds.max(1);
-    within(problems, key("leeway_seconds"), leeway, LEEWAY_SECONDS_MAX);
-    (problems.len() == before).then_some(())?;
-    Some(JwtSettings {
-        keys: keys?,
-        issuer: given.issuer.clone(),
-        audience: given.audience.clone(),
-        name_claim: given.name_claim.clone(),
-        roles_claim: given.roles_claim.clone(),
-        project_claim: given.project_claim.clone(),
-        user_claim: given.user_claim.clone(),
-        refresh: Duration::from_secs(given.refresh_seconds),
-        leeway: Duration::from_secs(given.leeway_seconds),
-    })
 }
 
 fn tls(given: &schema::Tls, problems: &mut Problems) -> TlsSettings {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Http {
     /// An address and a port; port 0 takes a free one. An address that other machines can reach needs
-    /// `hosts`, and `tokens`, `jwt` or `tls.client_roles`. `run --no-http` serves nothing.
+    /// `tokens`, `jwt` or `tls.client_roles`; `0.0.0.0` and `[::]` also need `hosts`. `run --no-http` serves
+    /// nothing.
     pub listen: SocketAddr,
     /// The names under which clients reach it: `pillarbox.example.com`, without a port. A request to another
     /// name is refused; the names of this machine itself are always accepted.

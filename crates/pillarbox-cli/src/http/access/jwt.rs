@@ -57,7 +57,7 @@ impl Jwt {
             ),
         })?;
         let claims = keys.find(id).map(|key| claims(&self.settings, key, token));
-        let claims = claims.unwrap_or_else(|| Err(ErrorKind::InvalidSignature));
+        let claims = claims.unwrap_or(Err(ErrorKind::InvalidSignature));
         let claims = claims.map_err(|kind| refusal(&kind))?;
         caller(&self.settings, &claims).map_err(Problem::unauthorized)
     }

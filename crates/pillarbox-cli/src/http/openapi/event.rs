@@ -65,7 +65,7 @@ pub(in crate::http) struct EventBody {
 #[serde(untagged)]
 #[allow(dead_code, reason = "it only describes the body")]
 pub(in crate::http) enum EventsBody {
-    One(EventBody),
+    One(Box<EventBody>),
     Many(Vec<EventBody>),
 }
 
