@@ -122,3 +122,57 @@ fn complete(operation: &mut Value, method: &str, path: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// Every other way to add a path would leave it out of the document, and closed to everybody.
+    #[test]
+    fn every_path_of_the_router_has_a_description() {
+        fn check(file: &Path) {
+            let text = fs::read_to_string(file).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            for other in [".route(", ".route_service(", ".nest(", ".nest_service("] {
+                let place = file.display();
+                assert!(
+                    !code.contains(other),
+                    "{place}: `{other}…)`: use `.routes(routes!(…))`"
+                );
+            }
+        }
+        fn check_all(folder: &Path) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match (path.is_dir(), path.file_name().unwrap().to_str().unwrap()) {
+                    (true, _) => check_all(&path),
+                    (false, "tests.rs") => {}
+                    (false, _) => check(&path),
+                }
+            }
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        check(&source.join("http.rs"));
+        check_all(&source.join("http"));
+    }
+
+    #[test]
+    fn each_operation_names_its_role_and_describes_its_answers() {
+        let document = document();
+        assert_eq!(document["openapi"], "3.1.0");
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let name = format!("{method} {path}");
+                assert!(operation["summary"].is_string(), "{name}");
+                assert_eq!(operation["security"].as_array().unwrap().len(), 1, "{name}");
+                for (status, answer) in operation["responses"].as_object().unwrap() {
+                    assert!(answer["content"].is_object(), "{name} {status}");
+                    let kind = &answer["content"]["application/json"]["schema"];
+                    assert!(!status.starts_with('4') || kind.is_object(), "{name} {status}");
+                }
+            }
+        }
+    }
+}

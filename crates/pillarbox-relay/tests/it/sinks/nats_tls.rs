@@ -8,6 +8,7 @@ use pillarbox_relay::{
     sink::{Outcome, SinkErrorKind, Streams, nats::NatsSink},
 };
 use pillarbox_testkit::{
+    authority::Authority,
     contract::sink::{event, outgoing},
     servers::{Nats, NatsOptions},
     wait,
@@ -17,25 +18,20 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{
-    authority::Authority,
-    nats::{failure, open, spec},
-};
+use super::nats::{failure, open, spec};
 
-impl Authority {
-    /// Starts a server with a certificate for `host`. With `verify`, clients need one of this authority too.
-    async fn server(&self, host: &str, verify: bool) -> Option<Nats> {
-        Nats::start_with(NatsOptions::configured(self.configuration(host, verify))).await
-    }
+/// Starts a server with a certificate for `host`. With `verify`, clients need one of this authority too.
+async fn server(authority: &Authority, host: &str, verify: bool) -> Option<Nats> {
+    Nats::start_with(NatsOptions::configured(configuration(authority, host, verify))).await
+}
 
-    fn configuration(&self, host: &str, verify: bool) -> String {
-        let (certificate, key) = self.certify(host);
-        let mut tls = format!("cert_file: {certificate:?}, key_file: {key:?}");
-        if verify {
-            tls = format!("{tls}, ca_file: {:?}, verify: true", self.ca);
-        }
-        format!("tls {{ {tls} }}")
+fn configuration(authority: &Authority, host: &str, verify: bool) -> String {
+    let (certificate, key) = authority.certify(host);
+    let mut tls = format!("cert_file: {certificate:?}, key_file: {key:?}");
+    if verify {
+        tls = format!("{tls}, ca_file: {:?}, verify: true", authority.ca);
     }
+    format!("tls {{ {tls} }}")
 }
 
 fn address(server: &Nats, query: &str) -> String {
@@ -72,7 +68,7 @@ async fn a_certificate_is_taken_from_the_authority_named_and_from_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "ours");
     let other = Authority::new(folder.path(), "other");
-    let Some(server) = authority.server("127.0.0.1", false).await else {
+    let Some(server) = server(&authority, "127.0.0.1", false).await else {
         return;
     };
     let trusting = |ca: &Path| format!("ca={}", ca.display());
@@ -87,7 +83,7 @@ async fn a_certificate_is_taken_from_the_authority_named_and_from_no_other() {
 async fn a_certificate_for_another_host_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "ours");
-    let Some(server) = authority.server("nats.example", false).await else {
+    let Some(server) = server(&authority, "nats.example", false).await else {
         return;
     };
     assert_refused(
@@ -101,7 +97,7 @@ async fn a_certificate_for_another_host_is_refused() {
 async fn a_server_that_wants_to_know_its_clients_takes_our_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "ours");
-    let Some(server) = authority.server("127.0.0.1", true).await else {
+    let Some(server) = server(&authority, "127.0.0.1", true).await else {
         return;
     };
     let trusting = format!("ca={}", authority.ca.display());
@@ -115,7 +111,7 @@ async fn a_server_that_wants_to_know_its_clients_takes_our_certificate() {
 async fn a_replaced_certificate_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "ours");
-    let Some(mut server) = authority.server("nats.example", false).await else {
+    let Some(mut server) = server(&authority, "nats.example", false).await else {
         return;
     };
     let sink = open(
@@ -124,7 +120,7 @@ async fn a_replaced_certificate_is_used() {
     );
     sink.check().await.unwrap_err();
     server
-        .reconfigure(authority.configuration("127.0.0.1", false))
+        .reconfigure(configuration(&authority, "127.0.0.1", false))
         .await;
     wait::until_ok(async || sink.apply_streams().await).await;
     let outcomes = sink.publish(&[outgoing(event("a", "1"))]).await;

@@ -199,6 +199,8 @@ fn each_operation_answers_only_callers_with_its_role_and_within_their_scope() {
     for operation in &operations {
         let name = format!("{} {}", operation.method, operation.path);
         let status = |token| tokens.ask(operation, "", token).status;
+        let answer = tokens.ask(operation, "", Some("all"));
+        assert!(!answer.body.contains("there is no such path"), "{name}");
         let Some(role) = &operation.role else {
             assert!(!matches!(status(None), 401 | 403), "{name} is public");
             continue;
