@@ -86,6 +86,7 @@ pub(crate) enum Command {
     Status(command::status::Args),
     Health(command::health::Args),
     Tail(command::tail::Args),
+    Events(command::events::Args),
     Catalog(command::catalog::Args),
     Dead(Box<command::dead::Args>),
     #[command(visible_alias = "topics")]

@@ -32,7 +32,7 @@ use crate::{
 ///   pillarbox demo --orders 200 --pace-ms 10 --exit
 ///
 /// Then open the page, or follow the stream:
-///   curl -N 'http://127.0.0.1:7420/v1/stream?from=1'
+///   curl -N 'http://127.0.0.1:7420/v1/stream?after=0'
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -140,8 +140,10 @@ impl Stage {
             Err(_) => http::bind(SocketAddr::new(listen.ip(), 0)).await?,
         };
         let address = listener.local_addr()?;
-        let routes = Routes::to_one("stream");
-        let api = http::Api::new(&open, sink.http_stream.clone()).delivering(routes.clone(), None);
+        let routes = Routes::to_one("stream").event_log(true);
+        let api = http::Api::new(&open)
+            .event_log(true)
+            .delivering(routes.clone(), None);
         let api = Arc::new(api);
         let server = http::serve(listener, None, api.clone());
         let mut options = Options::default();

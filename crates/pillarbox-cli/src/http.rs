@@ -11,6 +11,7 @@ mod connections;
 pub(crate) mod dead;
 mod events;
 mod health;
+pub(crate) mod history;
 mod metrics;
 pub(crate) mod openapi;
 mod problem;
@@ -40,12 +41,12 @@ use pillarbox_relay::{
     connect::OpenStore,
     dead::DeadLetters,
     engine::Progress,
+    event_log::{EventLog, Hub},
     health::HealthLimits,
     metrics::{Exporter, PREFIX},
     notice::Notices,
     route::Routes,
     scale::ScaleLimits,
-    sink::http_stream::HttpStream,
     store::{Admin, RelayId},
 };
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
@@ -55,8 +56,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use self::{access::gate::Gate, problem::Problem, requests::Hosts, tls::Tls};
 use crate::config::{HttpSettings, Monitoring};
 
+/// Without a configuration.
 const STREAM_CLIENTS_MAX: usize = 100;
-/// A client that reads nothing for this time is disconnected, so that it does not block others.
+/// Besides the clients of the stream.
+const CONNECTIONS_MAX: usize = 512;
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What the handlers share.
@@ -65,7 +68,10 @@ pub(crate) struct Api {
     dead_letters: Arc<dyn DeadLetters>,
     notices: Notices,
     catalog: catalog::Shared,
-    hub: Option<Arc<HttpStream>>,
+    /// For the life of an event, whether or not its route has a log.
+    event_log: Option<Arc<dyn EventLog>>,
+    /// `None`: no route has a log.
+    hub: Option<Hub>,
     health_checks: bool,
     /// `None`: there are no metrics.
     metrics_prefix: Option<String>,
@@ -78,6 +84,9 @@ pub(crate) struct Api {
     relay: OnceLock<Running>,
     store_status: status::Cache,
     stream_clients: Arc<Semaphore>,
+    stream_clients_max: usize,
+    /// Held while entries of the log are counted.
+    counting: tokio::sync::Mutex<()>,
     closing: CancellationToken,
     /// `None`: everybody on this machine may do everything.
     access: Option<HttpSettings>,
@@ -91,13 +100,14 @@ struct Running {
 }
 
 impl Api {
-    pub(crate) fn new(open: &OpenStore, hub: Option<Arc<HttpStream>>) -> Self {
+    pub(crate) fn new(open: &OpenStore) -> Self {
         Self {
             admin: open.admin.clone(),
             dead_letters: open.dead_letters.clone(),
             notices: open.notices(),
             catalog: catalog::Shared::default(),
-            hub,
+            event_log: open.event_log.clone(),
+            hub: None,
             health_checks: true,
             metrics_prefix: Some(PREFIX.into()),
             health_limits: HealthLimits::default(),
@@ -109,9 +119,23 @@ impl Api {
             relay: OnceLock::new(),
             store_status: status::Cache::default(),
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
+            stream_clients_max: STREAM_CLIENTS_MAX,
+            counting: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             access: None,
         }
+    }
+
+    /// Whether routes have an event log. Then it is served.
+    pub(crate) fn event_log(self, event_log: bool) -> Self {
+        let hub = self.event_log.clone().filter(|_| event_log).map(Hub::start);
+        Self { hub, ..self }
+    }
+
+    /// The event log and its streams.
+    fn log(&self) -> Result<(&dyn EventLog, &Hub), Problem> {
+        let log = self.event_log.as_deref().zip(self.hub.as_ref());
+        log.ok_or_else(history::no_log)
     }
 
     /// Whether dead events may be sent again.
@@ -138,6 +162,8 @@ impl Api {
     /// Who may use it, and under which names it is reached.
     pub(crate) fn access(self, settings: HttpSettings) -> Self {
         Self {
+            stream_clients: Arc::new(Semaphore::new(settings.stream_clients_max)),
+            stream_clients_max: settings.stream_clients_max,
             access: Some(settings),
             ..self
         }
@@ -198,8 +224,9 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
 /// The whole API. `tls` makes it HTTPS.
 pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, api: Arc<Api>) -> Server {
     let stop = CancellationToken::new();
-    let router = router(api, &stop);
-    start(listener, tls, router, stop)
+    let router = router(api.clone(), &stop);
+    let connections_max = CONNECTIONS_MAX + api.stream_clients_max;
+    start(listener, tls, router, connections_max, stop)
 }
 
 /// Only metrics and health checks. Other machines may reach them, without a token.
@@ -208,14 +235,30 @@ pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
     let router = router
         .layer(middleware::from_fn(requests::timely_body))
         .layer(middleware::from_fn(answers::uniform));
-    start(listener, None, router.with_state(api), CancellationToken::new())
+    start(
+        listener,
+        None,
+        router.with_state(api),
+        CONNECTIONS_MAX,
+        CancellationToken::new(),
+    )
 }
 
-fn start(listener: TcpListener, tls: Option<Arc<Tls>>, router: Router, stop: CancellationToken) -> Server {
+fn start(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    connections_max: usize,
+    stop: CancellationToken,
+) -> Server {
     if let Some(tls) = &tls {
         tokio::spawn(tls.clone().watch(stop.clone()));
     }
-    let task = connections::serve(listener, router, tls, WRITE_TIME_MAX, stop.clone());
+    let limits = connections::Limits {
+        connections_max,
+        write_time_max: WRITE_TIME_MAX,
+    };
+    let task = connections::serve(listener, router, tls, limits, stop.clone());
     let task = tokio::spawn(task);
     Server { stop, task }
 }
@@ -246,6 +289,7 @@ fn routes(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(page))
         .routes(routes!(openapi::handler))
         .routes(routes!(stream::handler))
+        .merge(history::router())
         .routes(routes!(events::write))
         .routes(routes!(status::handler))
         .routes(routes!(scale::handler))

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::failed(&anyhow::anyhow!("can't start: {error}")),
     };
+    raise_file_limit();
     let result = runtime.block_on(dispatch(cli.command, &context));
     // The runtime ends with the process. A blocked read of stdin must not keep the process alive, and a
     // client whose tasks are dropped one by one may panic (MongoDB's does).
@@ -42,6 +43,19 @@ fn main() -> ExitCode {
         Ok(Answer::No) => ExitCode::from(1),
         Err(error) => output::failed(&error),
     }
+}
+
+/// Each client of the stream takes a file descriptor, and the usual soft limit is 1,024. The hard limit is what the
+/// system allows.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // Without it, fewer clients can connect.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer> {
@@ -54,6 +68,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer>
         Command::Dead(args) => command::dead::run(*args, context).await,
         Command::Status(args) => command::status::run(args, context).await,
         Command::Health(args) => command::health::run(args, context).await,
+        Command::Events(args) => command::events::run(args, context).await,
         Command::Tail(args) => command::tail::run(args, context).await,
         Command::Catalog(args) => command::catalog::run(args, context).await,
         Command::Streams(args) => command::streams::run(args, context).await,

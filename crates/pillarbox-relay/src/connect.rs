@@ -9,6 +9,7 @@ use crate::{
     check::versions::AggregateVersions,
     dead::DeadLetters,
     driver::{self, address},
+    event_log::EventLog,
     notice::Notices,
     pressure::Gauge,
     reprocess::Schedules,
@@ -71,6 +72,8 @@ pub struct OpenStore {
     pub versions: Option<Arc<dyn AggregateVersions>>,
     /// The figures for producers. `None`: this database can't limit producers.
     pub gauge: Option<Arc<dyn Gauge>>,
+    /// `None`: this database has no event log.
+    pub event_log: Option<Arc<dyn EventLog>>,
 }
 
 impl OpenStore {
@@ -87,6 +90,14 @@ impl OpenStore {
             records: store.clone(),
             versions: Some(store.clone()),
             gauge: Some(store),
+            event_log: None,
+        }
+    }
+
+    pub fn with_event_log(self, event_log: Arc<dyn EventLog>) -> Self {
+        Self {
+            event_log: Some(event_log),
+            ..self
         }
     }
 
@@ -172,9 +183,6 @@ pub struct OpenSink {
     pub sink: Arc<dyn Sink>,
     /// If the sink has streams that can be checked and created.
     pub streams: Option<Arc<dyn Streams>>,
-    /// If the HTTP API serves something of the sink.
-    #[cfg(feature = "http-stream")]
-    pub http_stream: Option<Arc<crate::sink::http_stream::HttpStream>>,
 }
 
 impl OpenSink {
@@ -183,8 +191,6 @@ impl OpenSink {
             kind,
             sink,
             streams: None,
-            #[cfg(feature = "http-stream")]
-            http_stream: None,
         }
     }
 }

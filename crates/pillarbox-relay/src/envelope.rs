@@ -8,7 +8,7 @@ mod cloudevents;
 mod debezium;
 pub(crate) mod line;
 pub(crate) mod raw;
-mod whole;
+pub(crate) mod whole;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -92,7 +92,7 @@ fn own_headers<'a>(
     })
 }
 
-fn not_json(error: &serde_json::Error) -> SinkError {
+pub(crate) fn not_json(error: &serde_json::Error) -> SinkError {
     SinkError::new(
         SinkErrorKind::Invalid,
         format!("the event can't be written as JSON: {error}"),

@@ -15,6 +15,7 @@
 //! - [`route`]: chooses the sink
 //! - [`verdict`]: decides what the kind of an error means
 //! - [`retry`]: how long a failing event waits
+//! - [`event_log`]: what became of events: history and streams
 //! - [`dead`]: events that will not be delivered, and what people can do about them
 //! - [`notice`]: how people are notified of them
 //! - [`reprocess`]: dead letters that are sent again on a schedule
@@ -37,6 +38,7 @@ pub mod driver;
 pub mod engine;
 pub mod envelope;
 pub mod event;
+pub mod event_log;
 pub mod health;
 pub mod http_client;
 pub mod log;

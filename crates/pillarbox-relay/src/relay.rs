@@ -44,6 +44,8 @@ pub struct Options {
     pub engine: engine::Options,
     /// Older dead letters are deleted. `None`: all are kept.
     pub letters_kept: Option<Duration>,
+    /// Older entries of the event log are deleted. `None`: all are kept.
+    pub log_kept: Option<Duration>,
     /// Schedules for sending dead letters again.
     pub reprocess: Vec<Schedule>,
     /// Limits on pending events. `None`: this relay keeps no figures, and does not change those of other relays.
@@ -63,6 +65,7 @@ impl Default for Options {
         Self {
             engine: engine::Options::default(),
             letters_kept: Some(Duration::from_secs(30 * 86_400)),
+            log_kept: Some(Duration::from_secs(30 * 86_400)),
             reprocess: Vec::new(),
             backpressure: None,
             notices: notice::Options::default(),
@@ -192,6 +195,9 @@ impl Background {
         self.until_stopped(sampler::keep_sampling(store.admin.clone(), progress.clone()));
         if let Some(age) = options.letters_kept {
             self.until_stopped(background::drop_old_letters(letters.clone(), age));
+        }
+        if let (Some(age), Some(log)) = (options.log_kept, store.event_log.clone()) {
+            self.until_stopped(background::drop_old_entries(log, age));
         }
         if let Some(checks) = options.engine.checks {
             let every = options.schemas_reload;

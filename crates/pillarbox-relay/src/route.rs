@@ -18,6 +18,8 @@ pub struct Route {
     pub stream: Option<Arc<str>>,
     pub envelope: Envelope,
     pub after_death: AfterDeath,
+    /// Whether the event log records its events.
+    pub event_log: bool,
 }
 
 /// What happens to a key after one of its events died.
@@ -91,6 +93,8 @@ pub struct Routes {
     routes: Vec<Route>,
     /// Where everything goes if there are no routes.
     only_sink: Option<Arc<str>>,
+    /// Whether the event log records events that no route decides about.
+    event_log: bool,
 }
 
 /// What the matching route says about an event.
@@ -100,6 +104,7 @@ pub struct RouteMatch {
     pub stream: Option<Arc<str>>,
     pub envelope: Envelope,
     pub after_death: AfterDeath,
+    pub event_log: bool,
 }
 
 impl Routes {
@@ -107,6 +112,7 @@ impl Routes {
         Self {
             routes: Vec::new(),
             only_sink: Some(sink.into()),
+            event_log: false,
         }
     }
 
@@ -114,7 +120,25 @@ impl Routes {
         Self {
             routes,
             only_sink: None,
+            event_log: false,
         }
+    }
+
+    /// Whether the event log records the events that no route decides about: all of them if there are no routes, else
+    /// those that die because no route matches.
+    pub fn event_log(self, event_log: bool) -> Self {
+        Self { event_log, ..self }
+    }
+
+    /// Whether the event log records any events.
+    pub fn have_event_log(&self) -> bool {
+        self.event_log || self.routes.iter().any(|route| route.event_log)
+    }
+
+    /// Whether the event log records a dead event with this topic.
+    pub fn is_logged(&self, topic: &str) -> bool {
+        let route = self.routes.iter().find(|route| route.topic.matches(topic));
+        route.map_or(self.event_log, |route| route.event_log)
     }
 
     /// What happens to the key of a dead event with this topic.
@@ -133,6 +157,7 @@ impl Routes {
                 stream: own(),
                 envelope: Envelope::default(),
                 after_death: AfterDeath::Skip,
+                event_log: self.event_log,
             });
         }
         let route = self
@@ -144,6 +169,7 @@ impl Routes {
             stream: own().or_else(|| route.stream.clone()),
             envelope: route.envelope.clone(),
             after_death: route.after_death,
+            event_log: route.event_log,
         })
     }
 }
@@ -188,6 +214,7 @@ mod tests {
             stream: Some(stream.into()),
             envelope: Envelope::Raw,
             after_death: AfterDeath::Skip,
+            event_log: false,
         };
         let routes = Routes::new(vec![route("a.>", "A"), route("a.b", "B")]);
         let event = Event::to("a.b").event_type("X").aggregate("x", "1");

@@ -28,6 +28,8 @@ pub struct Settlement {
     pub delayed: Vec<Delayed>,
     /// Will never be delivered.
     pub dead: Vec<Dead>,
+    /// The delivered events that the event log records. (A dead one says so itself.)
+    pub logged: Vec<Seq>,
 }
 
 /// An event that is in the side table, or enters or leaves it.
@@ -68,6 +70,8 @@ pub struct Dead {
     pub failure: FailedTry,
     /// Whether the event was sent. False if a check rejected it before.
     pub tried: bool,
+    /// Whether the event log records it.
+    pub logged: bool,
 }
 
 /// Which event it is, for people.
@@ -169,6 +173,11 @@ impl Settlement {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The seqs of the dead events that the event log records.
+    pub fn logged_dead(&self) -> impl Iterator<Item = Seq> {
+        self.dead.iter().filter(|dead| dead.logged).map(|dead| dead.seq)
     }
 
     /// Whether it contains only deliveries directly from discovery: one statement, one HOT update for each event.

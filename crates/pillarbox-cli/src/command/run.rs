@@ -71,9 +71,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     } else {
         let tls = settings.http.tls.as_ref().map(Tls::open).transpose()?;
         let listener = http::bind(settings.http.listen).await?;
-        let hub = sinks.values().find_map(|sink| sink.http_stream.clone());
         let api = Arc::new(
-            http::Api::new(&open, hub)
+            http::Api::new(&open)
+                .event_log(settings.event_log.is_some())
                 .monitoring(&settings.monitoring)
                 .access(settings.http.clone())
                 .limits(settings.limits.clone())
@@ -168,6 +168,7 @@ fn relay(
         options: Options {
             engine,
             letters_kept: settings.dead_letters.retention,
+            log_kept: settings.event_log.as_ref().and_then(|log| log.retention),
             reprocess: settings.reprocess.clone(),
             backpressure: settings.backpressure.clone(),
             notices: settings.notices.options.clone(),

@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub reprocess: Vec<Schedule>,
     pub checks: CheckSettings,
     pub unique_versions: bool,
+    /// `None`: no route has an event log.
+    pub event_log: Option<EventLogSettings>,
     /// Limits on pending events.
     /// `None`: the limits of the outbox stay unchanged.
     pub backpressure: Option<Vec<Class>>,
@@ -65,6 +67,12 @@ pub(crate) struct DeadLetterSettings {
     /// How long they are kept; `None` means for ever.
     pub retention: Option<Duration>,
     pub replay_allowed: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct EventLogSettings {
+    /// How long entries are kept; `None` means for ever.
+    pub retention: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -92,20 +100,25 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let backpressure = backpressure::classes(outbox, &mut problems);
     let monitoring = monitoring(outbox, &mut problems);
     let http = http::settings(outbox, &mut problems);
-    let days = outbox.dlq.dlq_retention_days;
-    if days > 0 {
-        within(
-            &mut problems,
-            "outbox.dlq.dlq_retention_days".into(),
-            days,
-            36_500,
-        );
-    }
+    let letters_kept = retention(
+        "outbox.dlq.dlq_retention_days",
+        outbox.dlq.dlq_retention_days,
+        &mut problems,
+    );
+    let log_kept = retention(
+        "outbox.event_log.retention_days",
+        outbox.event_log.retention_days,
+        &mut problems,
+    );
     let (Some(database), Some(routes), true) = (database, routes, problems.is_empty()) else {
         return Err(problems);
     };
+    let event_log = routes
+        .have_event_log()
+        .then_some(EventLogSettings { retention: log_kept });
     Ok(Settings {
         database,
+        event_log,
         default_database: loaded.default_database,
         sinks,
         routes,
@@ -115,7 +128,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         monitoring,
         checks,
         dead_letters: DeadLetterSettings {
-            retention: (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400)),
+            retention: letters_kept,
             replay_allowed: outbox.dlq.enable_manual_replay,
         },
         notices,
@@ -123,6 +136,14 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         unique_versions: outbox.database.unique_versions,
         backpressure,
     })
+}
+
+/// 0 days: for ever.
+fn retention(key: &str, days: u32, problems: &mut Problems) -> Option<Duration> {
+    if days > 0 {
+        within(problems, key.into(), days, 36_500);
+    }
+    (days > 0).then(|| Duration::from_secs(u64::from(days) * 86_400))
 }
 
 fn monitoring(outbox: &schema::Outbox, problems: &mut Problems) -> Monitoring {

@@ -5,6 +5,7 @@
 mod backpressure;
 mod delivery;
 mod dlq;
+mod event_log;
 mod http;
 mod publisher;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub(crate) use self::{
     backpressure::{Backpressure, PressureClass},
     delivery::{AfterDeath, Envelope, Route, Sink, Storage, Stream, Topic, TopicSetting},
     dlq::{Command, Dlq, Reprocess, Webhook},
+    event_log::EventLog,
     http::{Http, Jwt, RateLimit, Role, Tls, Token},
     publisher::{Claim, Publisher, RetryPolicy},
     validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
@@ -58,6 +60,8 @@ pub(crate) struct Outbox {
     pub dlq: Dlq,
     /// Checks that an event must pass before it is published.
     pub validation: Validation,
+    /// What became of events: for history and for streams.
+    pub event_log: EventLog,
     /// Limits on how many events may be pending.
     pub backpressure: Backpressure,
     /// Metrics, health checks and alerts.

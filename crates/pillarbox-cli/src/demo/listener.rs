@@ -39,7 +39,7 @@ impl Listener {
             .context("can't reach the demo's own stream")?;
         // HTTP/1.0 has no chunks: after the head, the body is plain lines until the server closes.
         stream
-            .write_all(b"GET /v1/stream?from=1 HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            .write_all(b"GET /v1/stream?after=0 HTTP/1.0\r\nHost: localhost\r\n\r\n")
             .await?;
         let mut lines = BufReader::new(stream).lines();
         let status = lines.next_line().await?.unwrap_or_default();

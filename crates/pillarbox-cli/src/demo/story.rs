@@ -120,7 +120,7 @@ impl<'a> Story<'a> {
     pub(super) fn closing(&self) -> Result<()> {
         let address = self.address;
         self.context.print(&format!(
-            "\n  Look around:  http://{address}/\n  The stream:   curl -N 'http://{address}/v1/stream?from=1'\n  Ctrl-C ends."
+            "\n  Look around:  http://{address}/\n  The stream:   curl -N 'http://{address}/v1/stream?after=0'\n  Ctrl-C ends."
         ))
     }
 }

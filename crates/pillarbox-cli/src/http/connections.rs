@@ -29,7 +29,6 @@ use tokio_util::sync::CancellationToken;
 use self::timely::Timely;
 use super::tls::{self, Tls};
 
-const CONNECTIONS_MAX: usize = 512;
 /// The timeout for a request's head, and for the time between two requests. Without it, silent clients could
 /// block everybody else, including health checks of this relay.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
@@ -47,16 +46,22 @@ pub(super) struct Peer {
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// Runs until `stop`; then requests that have begun are answered. A client that reads nothing of an answer
-/// for `write_time_max` is disconnected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) connections_max: usize,
+    /// A client that reads nothing of an answer for this time is disconnected, so that it does not block others.
+    pub(super) write_time_max: Duration,
+}
+
+/// Runs until `stop`; then requests that have begun are answered.
 pub(super) async fn serve(
     mut listener: TcpListener,
     router: Router,
     tls: Option<Arc<Tls>>,
-    write_time_max: Duration,
+    limits: Limits,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(limits.connections_max));
     let open = GracefulShutdown::new();
     loop {
         let (stream, address, place) = tokio::select! {
@@ -69,7 +74,7 @@ pub(super) async fn serve(
             .with_retries(PROBES);
         // If the system does not support it, the next write fails instead.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-        let stream = Timely::new(stream, write_time_max);
+        let stream = Timely::new(stream, limits.write_time_max);
         let (router, watcher) = (router.clone(), open.watcher());
         // The certificate of this moment.
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());

@@ -1,76 +1,231 @@
-//! A live stream of delivered events, as NDJSON.
+//! A stream of delivered events from the event log, as NDJSON or as Server-Sent Events.
 
-use std::sync::Arc;
+mod format;
+
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
     extract::{Query, State, rejection::QueryRejection},
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures::stream;
+use pillarbox_relay::event_log::{
+    FollowError, LogFilter, Position,
+    hub::{End, Next, Subscription},
+};
 use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
-use super::{Api, STREAM_CLIENTS_MAX, problem::ErrorBody};
+use self::format::Format;
+use super::{
+    Api,
+    access::Caller,
+    problem::{ErrorBody, Problem},
+};
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+/// How often a client without events gets a sign of life, with the position it has reached.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const LAST_MAX: Position = 10_000;
+const LAST_EVENT_ID: &str = "last-event-id";
+
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
-    /// A position. Without one, the stream starts with the next event.
-    from: Option<u64>,
+    /// Start after this position: the latest that the client has processed. 0: from the beginning of the log.
+    /// Without it, the stream starts with the next event. The header `Last-Event-ID` replaces it.
+    #[param(minimum = 0)]
+    after: Option<Position>,
+    /// Start with this many of the latest entries, at most 10,000. Not together with `after`.
+    #[param(minimum = 0, maximum = 10_000)]
+    last: Option<Position>,
+    /// A topic, or a pattern: `*` is one token, `>` at the end is all the rest.
+    topic: Option<String>,
+    event_type: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    project_id: Option<String>,
+    user_id: Option<String>,
 }
 
 /// Delivered events as they happen
+///
+/// One JSON object per line, or Server-Sent Events with `Accept: text/event-stream`. Every relay serves every
+/// client, and each event comes once, in the order of the log. `position` is where a client resumes. A line
+/// `{"heartbeat":true,"position":…}` comes every 15 seconds without events, and a line `{"end":…}` is the last
+/// one, if the server ends the stream.
 #[utoipa::path(
     get,
     path = "/v1/stream",
     security(("token" = ["read"])),
-    params(Wanted),
+    params(Wanted, ("last-event-id" = Option<String>, Header, description = "Start after this position")),
+    extensions(("x-scoped" = json!(true))),
     responses(
-        (status = 200, description = "One event per line, without an end", content_type = "application/x-ndjson", body = String),
-        (status = 404, description = "This relay has no `http-stream:` sink", body = ErrorBody),
+        (status = 200, description = "The events, without an end", content(
+            (String = "application/x-ndjson"), (String = "text/event-stream")
+        )),
+        (status = 404, description = "There is no event log", body = ErrorBody),
+        (status = 409, description = "The position is beyond the end of the log", body = ErrorBody),
+        (status = 410, description = "The entries after the position have expired", body = ErrorBody),
     )
 )]
 pub(super) async fn handler(
     State(api): State<Arc<Api>>,
+    caller: Caller,
+    headers: HeaderMap,
     wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Response {
-    let Ok(Query(wanted)) = wanted else {
-        let text = "Ask for /v1/stream, or /v1/stream?from=POSITION with a position that the stream gave.\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
+) -> Result<Response, Problem> {
+    let Query(wanted) = wanted.map_err(|rejection| Problem::bad(rejection.body_text()))?;
+    let after = resume(&headers, wanted.after)?;
+    if wanted.last.is_some_and(|last| !(0..=LAST_MAX).contains(&last)) {
+        return Err(Problem::bad(format!(
+            "`last` must be a number from 0 to {LAST_MAX}"
+        )));
+    }
+    if wanted.last.is_some() && wanted.after.is_some() {
+        return Err(Problem::bad(
+            "`after` and `last` are two ways to say where to start: give one",
+        ));
+    }
+    let (project_id, user_id) = caller.restrict(given(wanted.project_id), given(wanted.user_id))?;
+    let filter = LogFilter {
+        topic: given(wanted.topic),
+        event_type: given(wanted.event_type),
+        aggregate_type: given(wanted.aggregate_type),
+        aggregate_id: given(wanted.aggregate_id),
+        project_id,
+        user_id,
+        ..LogFilter::default()
     };
-    let Some(hub) = &api.hub else {
-        let text = "This relay has no http-stream: sink, so there is nothing to follow here.\n";
-        return (StatusCode::NOT_FOUND, text).into_response();
+    if let Some(problem) = filter.problem() {
+        return Err(Problem::bad(problem));
+    }
+    let (log, hub) = api.log()?;
+    let after = match (after, wanted.last) {
+        (None, Some(last)) => {
+            let bounds = log.bounds().await?;
+            Some((bounds.last - last).max(bounds.expired))
+        }
+        (after, _) => after,
     };
     let Ok(place) = api.stream_clients.clone().try_acquire_owned() else {
-        let text = format!("{STREAM_CLIENTS_MAX} clients already follow the stream; try again later.\n");
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            [(header::RETRY_AFTER, "5")],
-            text,
-        )
-            .into_response();
+        let text = format!(
+            "{} clients already follow the stream: try again later, at another relay, or raise `outbox.http.stream_clients_max`",
+            api.stream_clients_max
+        );
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text));
     };
-    let following = (hub.subscribe(wanted.from), api.closing.clone(), place);
-    let lines = stream::unfold(following, |(mut subscription, closing, place)| async move {
-        let (_, line) = tokio::select! {
-            // Events delivered before the end are still sent.
-            biased;
-            next = subscription.next() => next?,
-            () = closing.cancelled() => return None,
-        };
-        Some((
-            Ok::<Bytes, std::convert::Infallible>(line),
-            (subscription, closing, place),
-        ))
-    });
+    let subscription = hub.subscribe(after, filter).await?;
+    let format = Format::accepted(&headers);
+    let following = Following {
+        subscription,
+        format,
+        closing: api.closing.clone(),
+        ended: false,
+        _place: place,
+    };
     let headers = [
-        (header::CONTENT_TYPE, "application/x-ndjson"),
+        (header::CONTENT_TYPE, format.content_type()),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    (headers, Body::from_stream(lines)).into_response()
+    let body = Body::from_stream(futures::stream::unfold(following, Following::next));
+    Ok((headers, body).into_response())
+}
+
+/// An empty value counts as missing.
+fn given(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.is_empty())
+}
+
+/// Where the client continues. A browser that reconnects sends the header, and the address of its first request.
+fn resume(headers: &HeaderMap, after: Option<Position>) -> Result<Option<Position>, Problem> {
+    let after = match headers.get(LAST_EVENT_ID) {
+        None => after,
+        Some(id) if id.is_empty() => after,
+        Some(id) => Some(id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(|| {
+            Problem::bad("`Last-Event-ID` is not a position: use the `position` of the last event")
+        })?),
+    };
+    match after {
+        Some(after) if after < 0 => Err(Problem::bad("a position is 0 or more")),
+        after => Ok(after),
+    }
+}
+
+/// A client of the stream.
+struct Following {
+    subscription: Subscription,
+    format: Format,
+    closing: CancellationToken,
+    ended: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Following {
+    async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        if self.ended {
+            return None;
+        }
+        let next = tokio::select! {
+            // Events that are ready are sent before the end.
+            biased;
+            next = self.subscription.next() => Some(next),
+            () = self.closing.cancelled() => Some(Next::End(End::Closed)),
+            () = tokio::time::sleep(HEARTBEAT) => None,
+        };
+        let position = self.subscription.position();
+        let part = match next {
+            Some(Next::Lines(lines)) => self.format.lines(&lines),
+            Some(Next::End(end)) => {
+                self.ended = true;
+                self.format.end(&end, position)
+            }
+            None => self.format.heartbeat(position),
+        };
+        Some((Ok(part), self))
+    }
+}
+
+impl From<FollowError> for Problem {
+    fn from(error: FollowError) -> Self {
+        let text = error.to_string();
+        match error {
+            FollowError::Expired { expired } => {
+                Self::new(StatusCode::GONE, text).with(json!({ "expired": expired }))
+            }
+            FollowError::Beyond { last } => {
+                Self::new(StatusCode::CONFLICT, text).with(json!({ "last": last }))
+            }
+            FollowError::Store(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_id(id: &str) -> HeaderMap {
+        [(LAST_EVENT_ID.parse().unwrap(), id.parse().unwrap())]
+            .into_iter()
+            .collect::<HeaderMap>()
+    }
+
+    #[test]
+    fn a_reconnecting_browser_continues_after_its_last_event() {
+        let none = HeaderMap::new();
+        assert_eq!(resume(&none, None).unwrap(), None);
+        assert_eq!(resume(&none, Some(3)).unwrap(), Some(3));
+        assert_eq!(resume(&with_id("7"), Some(3)).unwrap(), Some(7));
+        assert_eq!(resume(&with_id(""), Some(3)).unwrap(), Some(3));
+        for wrong in ["x", "-1", "99999999999999999999"] {
+            assert!(resume(&with_id(wrong), None).is_err(), "{wrong}");
+        }
+        assert!(resume(&none, Some(-1)).is_err());
+    }
 }

@@ -7,6 +7,7 @@ mod catalog;
 mod check;
 mod dead_http;
 mod dead_terminal;
+mod event_streams;
 mod events;
 mod events_http;
 mod health;

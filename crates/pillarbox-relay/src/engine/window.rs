@@ -249,10 +249,7 @@ impl Window {
                     returned.push(entry);
                     continue;
                 }
-                Resolution::Delivered if entry.is_parked() => {
-                    self.settling.settlement.published_parked.push(entry.to_parked());
-                }
-                Resolution::Delivered => self.settling.settlement.published.push(entry.event.seq),
+                Resolution::Delivered => self.delivered(&entry),
                 Resolution::Retry { failure, retry_in } => {
                     self.blocked.insert(entry.key);
                     failed.push(entry.key);
@@ -291,6 +288,18 @@ impl Window {
         keys.dedup();
         for key in keys {
             self.advance(key);
+        }
+    }
+
+    fn delivered(&mut self, entry: &Entry) {
+        let settlement = &mut self.settling.settlement;
+        if entry.is_parked() {
+            settlement.published_parked.push(entry.to_parked());
+        } else {
+            settlement.published.push(entry.event.seq);
+        }
+        if entry.target.event_log {
+            settlement.logged.push(entry.event.seq);
         }
     }
 

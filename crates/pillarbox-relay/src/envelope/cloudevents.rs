@@ -82,8 +82,8 @@ pub(super) fn message<'a>(
             (headers, event.payload.clone())
         }
         Mode::Structured => {
-            let body = serde_json::to_vec(&Structured::new(stored, source, None)?)
-                .map_err(|error| not_json(&error))?;
+            let body =
+                serde_json::to_vec(&Structured::new(stored, source)?).map_err(|error| not_json(&error))?;
             (vec![(wire::CONTENT_TYPE.into(), STRUCTURED.into())], body.into())
         }
     };
@@ -144,15 +144,9 @@ pub(super) struct Structured<'a> {
 }
 
 impl<'a> Structured<'a> {
-    /// `position`: where a reader of the stream continues. It is an extension attribute.
-    pub(super) fn new(
-        stored: &'a StoredEvent,
-        source: Option<&'a str>,
-        position: Option<u64>,
-    ) -> Result<Self, SinkError> {
+    pub(super) fn new(stored: &'a StoredEvent, source: Option<&'a str>) -> Result<Self, SinkError> {
         let mut attributes = attributes(stored, source);
         attributes.push(("datacontenttype", JSON.into()));
-        attributes.extend(position.map(|position| ("position", position.to_string().into())));
         let data = serde_json::from_slice(&stored.event.payload).map_err(|error| not_json(&error))?;
         Ok(Self { attributes, data })
     }

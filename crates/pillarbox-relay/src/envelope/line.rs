@@ -5,13 +5,19 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Envelope, cloudevents::Structured, debezium, not_json, whole::Whole};
-use crate::sink::{Outgoing, SinkError};
+use super::{
+    Envelope,
+    cloudevents::Structured,
+    debezium, not_json,
+    whole::{Place, Whole},
+};
+use crate::{
+    event::StoredEvent,
+    sink::{Outgoing, SinkError},
+};
 
 #[derive(Serialize)]
 struct Debezium<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    position: Option<u64>,
     topic: &'a str,
     key: &'a str,
     headers: serde_json::Map<String, serde_json::Value>,
@@ -20,37 +26,46 @@ struct Debezium<'a> {
 
 /// Appends the event's line. Line breaks between the tokens of a payload become spaces, so it is the same JSON on one
 /// line.
-pub(crate) fn write(into: &mut Vec<u8>, outgoing: &Outgoing, position: Option<u64>) -> Result<(), SinkError> {
+pub(crate) fn write(into: &mut Vec<u8>, outgoing: &Outgoing) -> Result<(), SinkError> {
     let start = into.len();
-    if let Err(error) = object(into, outgoing, position) {
+    if let Err(error) = object(into, outgoing) {
         into.truncate(start);
         return Err(error);
     }
-    // Inside a string, a line break is always escaped. So any other one is white space.
-    for byte in &mut into[start..] {
-        if matches!(byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
-    }
+    on_one_line(&mut into[start..]);
     into.push(b'\n');
     Ok(())
 }
 
-fn object(into: &mut Vec<u8>, outgoing: &Outgoing, position: Option<u64>) -> Result<(), SinkError> {
+/// Appends the object with everything, on one line and without a line break.
+pub(crate) fn write_entry(into: &mut Vec<u8>, stored: &StoredEvent, place: Place) -> Result<(), SinkError> {
+    let start = into.len();
+    serde_json::to_writer(&mut *into, &Whole::new(stored, Some(place))).map_err(|error| not_json(&error))?;
+    on_one_line(&mut into[start..]);
+    Ok(())
+}
+
+/// Inside a string, a line break is always escaped. So any other one is white space.
+fn on_one_line(json: &mut [u8]) {
+    for byte in json {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+}
+
+fn object(into: &mut Vec<u8>, outgoing: &Outgoing) -> Result<(), SinkError> {
     let stored = &*outgoing.event;
     let written = match &outgoing.envelope {
-        Envelope::Raw | Envelope::Pillarbox => {
-            serde_json::to_writer(&mut *into, &Whole::new(stored, position))
-        }
+        Envelope::Raw | Envelope::Pillarbox => serde_json::to_writer(&mut *into, &Whole::new(stored, None)),
         Envelope::CloudEvents { source, .. } => {
-            let structured = Structured::new(stored, source.as_deref(), position)?;
+            let structured = Structured::new(stored, source.as_deref())?;
             serde_json::to_writer(&mut *into, &structured)
         }
         Envelope::Debezium => {
             let message = debezium::message(stored);
             let headers = message.headers.iter();
             let object = Debezium {
-                position,
                 topic: &stored.event.topic,
                 key: message.key,
                 headers: headers

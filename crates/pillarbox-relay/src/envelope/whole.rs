@@ -8,14 +8,22 @@ use serde::Serialize;
 use super::{Message, not_json, own_headers};
 use crate::{
     event::{Seq, StoredEvent},
+    event_log::Position,
     sink::SinkError,
 };
+
+/// An event's place in the event log.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Place {
+    pub(crate) position: Position,
+    pub(crate) published_at: Timestamp,
+}
 
 /// The JSON object.
 #[derive(Serialize)]
 pub(super) struct Whole<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    position: Option<u64>,
+    #[serde(flatten)]
+    place: Option<Place>,
     seq: Seq,
     created_at: Timestamp,
     #[serde(flatten)]
@@ -23,9 +31,9 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    pub(super) fn new(stored: &'a StoredEvent, position: Option<u64>) -> Self {
+    pub(super) fn new(stored: &'a StoredEvent, place: Option<Place>) -> Self {
         Self {
-            position,
+            place,
             seq: stored.seq,
             created_at: stored.created_at,
             event: &stored.event,

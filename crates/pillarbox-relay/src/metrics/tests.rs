@@ -27,6 +27,7 @@ fn dead(reason: DeadReason) -> Dead {
             relay: "r".into(),
         },
         tried: true,
+        logged: false,
     }
 }
 

@@ -1,25 +1,42 @@
-//! Background tasks: deletes old letters, and warns about unknown classes.
+//! Background tasks: deletes old letters and old entries of the event log, and warns about unknown classes.
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{dead::DeadLetters, store::Admin};
+use crate::{
+    dead::DeadLetters,
+    event_log::EventLog,
+    store::{Admin, StoreError},
+};
 
-/// How often to look for old letters. Their age is counted in days, so this is often enough.
+/// How often to look. The age is counted in days, so this is often enough.
 const EVERY: Duration = Duration::from_secs(3_600);
 /// How many letters are deleted in one transaction, and the pause after it, so that others are not disturbed.
 const CHUNK: usize = 1_000;
 const REST: Duration = Duration::from_millis(100);
 
-/// Deletes dead letters of this age, in an endless loop. If the store is away, it tries again the next time.
+/// Deletes dead letters of this age, in an endless loop.
 pub(super) async fn drop_old_letters(letters: Arc<dyn DeadLetters>, age: Duration) {
+    drop_old("dead letters", age, || letters.expire(age, CHUNK)).await;
+}
+
+/// Deletes entries of the event log of this age, in an endless loop.
+pub(super) async fn drop_old_entries(log: Arc<dyn EventLog>, age: Duration) {
+    drop_old("entries of the event log", age, || log.expire(age, CHUNK)).await;
+}
+
+/// If the store is away, it tries again the next time.
+async fn drop_old<F>(what: &str, age: Duration, mut expire: impl FnMut() -> F)
+where
+    F: Future<Output = Result<usize, StoreError>>,
+{
     loop {
         let mut dropped = 0;
         loop {
-            match letters.expire(age, CHUNK).await {
+            match expire().await {
                 Ok(0) => break,
                 Ok(some) => dropped += some,
                 Err(error) => {
-                    tracing::debug!(why = error.chain(), "could not delete old dead letters");
+                    tracing::debug!(why = error.chain(), "could not delete old {what}");
                     break;
                 }
             }
@@ -27,7 +44,7 @@ pub(super) async fn drop_old_letters(letters: Arc<dyn DeadLetters>, age: Duratio
         }
         if dropped > 0 {
             let days = age.as_secs() / 86_400;
-            tracing::info!(dropped, days, "deleted dead letters older than this many days");
+            tracing::info!(dropped, days, "deleted {what} older than this many days");
         }
         tokio::time::sleep(EVERY).await;
     }

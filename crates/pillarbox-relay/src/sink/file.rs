@@ -65,7 +65,7 @@ impl Sink for FileSink {
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let mut lines = Vec::with_capacity(batch.iter().map(|o| o.event.bytes()).sum());
-        let mut outcomes = in_order(batch, |outgoing| line::write(&mut lines, outgoing, None));
+        let mut outcomes = in_order(batch, |outgoing| line::write(&mut lines, outgoing));
         if lines.is_empty() {
             return outcomes;
         }

@@ -155,8 +155,8 @@ impl Sink for KafkaSink {
             ordered: true,
             // The idempotent producer drops the copies of its own retries, not those of a later publish.
             deduplicates: false,
-            // Each topic has its own limit, and says so when it refuses an event.
-            payload_bytes_max: None,
+            // No `payload_bytes_max`: each topic has its own limit, and says so when it refuses an event.
+            ..Capabilities::default()
         }
     }
 

@@ -94,6 +94,7 @@ impl Sink for NatsSink {
             ordered: false,
             deduplicates: true,
             payload_bytes_max: self.kept().and_then(|connection| connection.payload_bytes_max()),
+            ..Capabilities::default()
         }
     }
 

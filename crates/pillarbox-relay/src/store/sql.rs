@@ -13,6 +13,7 @@ macro_rules! arguments {
 pub(super) mod admin;
 mod dead;
 mod dialect;
+mod event_log;
 pub(super) mod pressure;
 mod records;
 mod relays;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 pub(super) use self::dead::DeadLetterStore;
 pub use self::dialect::Dialect;
+pub(super) use self::event_log::{append as append_to_log, with_parts as with_log_parts};
 pub(super) use self::relays::troubles;
 use super::StoreError;
 use crate::event::Seq;
@@ -287,5 +289,5 @@ impl From<&[i64]> for Argument {
 /// A shared statement without a filter by id, before the table names are filled in.
 #[doc(hidden)]
 pub fn complete(dialect: Dialect, sql: &str) -> String {
-    dialect.complete(&dead::with_parts(sql, false))
+    dialect.complete(&event_log::with_parts(&dead::with_parts(sql, false)))
 }

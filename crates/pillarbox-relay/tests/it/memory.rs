@@ -54,6 +54,14 @@ impl StoreHarness for Harness {
         None
     }
 
+    fn event_log(&self) -> Option<Arc<dyn pillarbox_relay::event_log::EventLog>> {
+        None
+    }
+
+    async fn lose_log_position(&self) -> bool {
+        false
+    }
+
     async fn begin(&self) -> Box<dyn OpenTransaction> {
         Box::new(Open(self.0.begin()))
     }

@@ -16,8 +16,10 @@ pub mod delivering;
 pub mod discovery;
 pub mod dying;
 pub mod enqueueing;
+pub mod history;
 pub mod lanes;
 pub mod limits;
+pub mod logging;
 pub mod notices;
 pub mod parking;
 pub mod records;
@@ -35,6 +37,7 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits};
 use pillarbox_relay::{
     check::versions::AggregateVersions,
     dead::DeadLetters,
+    event_log::EventLog,
     notice::Notices,
     pressure::Gauge,
     reprocess::Schedules,
@@ -62,6 +65,13 @@ pub trait StoreHarness: Send + Sync {
 
     /// `None`: this database can't limit producers.
     fn gauge(&self) -> Option<Arc<dyn Gauge>>;
+
+    /// `None`: this database has no event log.
+    fn event_log(&self) -> Option<Arc<dyn EventLog>>;
+
+    /// Takes a position of the event log and never uses it, like a settlement that is rolled back. False: this
+    /// database loses no positions.
+    async fn lose_log_position(&self) -> bool;
 
     /// A transaction of the application.
     async fn begin(&self) -> Box<dyn OpenTransaction>;
@@ -140,6 +150,21 @@ macro_rules! store_contract {
             settling::later_results_do_not_change_a_published_event,
             settling::a_stale_epoch_is_fenced_and_writes_nothing,
             settling::a_mixed_batch_is_written_whole,
+            logging::a_delivery_is_appended_with_all_its_fields,
+            logging::only_events_with_a_log_are_appended,
+            logging::a_delivery_is_appended_once,
+            logging::each_death_is_appended_and_the_delivery_after_it,
+            logging::a_fenced_settlement_appends_nothing,
+            logging::a_mixed_batch_is_appended_with_its_settlement,
+            logging::pages_of_the_log_have_every_entry_once,
+            logging::a_follower_continues_after_its_position,
+            logging::a_position_that_nobody_used_is_passed,
+            logging::relays_that_settle_together_leave_no_gap,
+            history::a_log_filter_chooses,
+            history::pages_of_a_list_stay_as_they_are,
+            history::the_life_of_an_event_is_told,
+            history::entries_are_counted_by_hour_and_type,
+            history::old_entries_expire_and_readers_are_told,
             parking::a_failed_event_is_due_after_its_delay_with_the_held_ones,
             parking::asking_again_returns_them_again,
             parking::a_failing_key_holds_back_no_other,

@@ -46,7 +46,8 @@ pub(super) fn routes(
 ) -> Option<Routes> {
     if outbox.routes.is_empty() {
         if let [only] = sinks {
-            return Some(Routes::to_one(&only.name));
+            let event_log = outbox.event_log.enabled || serves_event_log(only);
+            return Some(Routes::to_one(&only.name).event_log(event_log));
         }
         problems.push((
             "outbox.routes".into(),
@@ -62,6 +63,15 @@ pub(super) fn routes(
     for (index, route) in outbox.routes.iter().enumerate() {
         let key = |field: &str| format!("outbox.routes.{index}.{field}");
         known_sink(sinks, &route.sink, key("sink"), problems);
+        let serves_log = sinks
+            .iter()
+            .any(|sink| *sink.name == *route.sink && serves_event_log(sink));
+        if serves_log && route.event_log == Some(false) {
+            problems.push((
+                key("event_log"),
+                "this sink serves the event log, so its events must be in it: leave this out".into(),
+            ));
+        }
         match Pattern::new(&route.topic) {
             Ok(topic) => routes.push(Route {
                 topic,
@@ -73,11 +83,17 @@ pub(super) fn routes(
                     schema::AfterDeath::Block => AfterDeath::Block,
                     schema::AfterDeath::Latest => AfterDeath::Latest,
                 },
+                event_log: serves_log || route.event_log.unwrap_or(outbox.event_log.enabled),
             }),
             Err(error) => problems.push((key("topic"), quoting(&route.topic, &error))),
         }
     }
-    Some(Routes::new(routes))
+    Some(Routes::new(routes).event_log(outbox.event_log.enabled))
+}
+
+/// Whether it delivers its events by way of the event log.
+fn serves_event_log(sink: &NamedSink) -> bool {
+    driver::sink(&sink.options.url).is_some_and(|driver| driver.about.kind == "http-stream")
 }
 
 fn envelope(route: &schema::Route, key: String, problems: &mut Problems) -> Envelope {

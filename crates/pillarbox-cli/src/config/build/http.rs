@@ -23,6 +23,7 @@ pub(crate) struct HttpSettings {
     pub jwt: Option<JwtSettings>,
     pub tls: Option<TlsSettings>,
     pub rate: Option<Rate>,
+    pub stream_clients_max: usize,
 }
 
 #[derive(Clone)]
@@ -81,7 +82,14 @@ pub(super) fn settings(outbox: &Outbox, problems: &mut Problems) -> HttpSettings
             .and_then(|given| jwt::settings(given, problems)),
         tls: given.tls.as_ref().map(|given| tls(given, problems)),
         rate: rate(&given.rate_limit, problems),
+        stream_clients_max: given.stream_clients_max as usize,
     };
+    within(
+        problems,
+        "outbox.http.stream_clients_max".into(),
+        given.stream_clients_max,
+        100_000,
+    );
     if !given.listen.ip().is_loopback() {
         reachable(given, &settings, problems);
     }

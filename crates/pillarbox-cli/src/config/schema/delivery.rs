@@ -41,6 +41,10 @@ pub(crate) struct Route {
     /// event of that topic, for topics whose events each contain the whole state.
     #[serde(default)]
     pub after_death: AfterDeath,
+    /// Record what becomes of these events in the event log.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "`outbox.event_log.enabled`"))]
+    pub event_log: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

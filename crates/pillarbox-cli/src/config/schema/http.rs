@@ -23,6 +23,8 @@ pub(crate) struct Http {
     pub tls: Option<Tls>,
     /// How many requests a caller may send.
     pub rate_limit: RateLimit,
+    /// How many clients may follow `/v1/stream` at this relay.
+    pub stream_clients_max: u32,
 }
 
 /// What a caller may do.
@@ -142,6 +144,7 @@ impl Default for Http {
             jwt: None,
             tls: None,
             rate_limit: RateLimit::default(),
+            stream_clients_max: 2_500,
         }
     }
 }

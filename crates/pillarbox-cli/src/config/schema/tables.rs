@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use self::fields::keys_of;
 use super::{
-    Backpressure, Command, Database, Dlq, Http, Jwt, Monitoring, Outbox, PressureClass, Publisher, RateLimit,
-    Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Validation, Webhook, dlq::Notifications,
-    validation::Rule,
+    Backpressure, Command, Database, Dlq, EventLog, Http, Jwt, Monitoring, Outbox, PressureClass, Publisher,
+    RateLimit, Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Validation, Webhook,
+    dlq::Notifications, validation::Rule,
 };
 use crate::config::json_schema;
 
@@ -40,6 +40,7 @@ fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("outbox.dlq.notifications.commands", keys_of::<Command>()),
         ("outbox.dlq.notifications.webhooks", keys_of::<Webhook>()),
         ("outbox.dlq.reprocess", keys_of::<Reprocess>()),
+        ("outbox.event_log", keys_of::<EventLog>()),
         ("outbox.http", keys_of::<Http>()),
         ("outbox.http.jwt", keys_of::<Jwt>()),
         ("outbox.http.rate_limit", keys_of::<RateLimit>()),

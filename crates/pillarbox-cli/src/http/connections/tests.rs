@@ -38,7 +38,10 @@ async fn served(place: Arc<Semaphore>, word: Option<Arc<Notify>>) -> SocketAddr 
         listener,
         router,
         None,
-        WRITE_TIME_MAX,
+        Limits {
+            connections_max: 512,
+            write_time_max: WRITE_TIME_MAX,
+        },
         CancellationToken::new(),
     ));
     address

@@ -76,7 +76,7 @@ fn a_relay_serves_its_status_and_health_and_sums_up_at_the_end() {
         );
     }
     assert!(get("/v1/status", "elsewhere.example").starts_with("HTTP/1.0 421"));
-    assert!(get("/v1/stream?from=x", "localhost").starts_with("HTTP/1.0 400"));
+    assert!(get("/v1/stream?after=x", "localhost").starts_with("HTTP/1.0 400"));
 
     let second = run(folder.path(), &["run", "--listen", &address]);
     assert_eq!(code(&second), 2);

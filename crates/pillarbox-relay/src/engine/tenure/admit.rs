@@ -96,7 +96,7 @@ impl Tenure<'_> {
             return;
         };
         if let Some(Objection::Reject { error }) = objection {
-            let dead = self.rejected(&event, target.after_death, error);
+            let dead = self.rejected(&event, &target, error);
             self.window.admit_dead(dead, Some(page));
             return;
         }
@@ -124,6 +124,7 @@ impl Tenure<'_> {
             stream: route.stream,
             envelope: route.envelope,
             after_death: route.after_death,
+            event_log: route.event_log || slot.sink.capabilities().delivers_to_event_log,
         })
     }
 
@@ -146,6 +147,10 @@ impl Tenure<'_> {
                 .as_ref()
                 .map_or(AfterDeath::Skip, |topic| self.context.routes.after_death(topic));
             let key = row.key.filter(|_| after != AfterDeath::Skip);
+            let logged = row
+                .topic
+                .as_ref()
+                .is_some_and(|topic| self.context.routes.is_logged(topic));
             let dead = Dead {
                 seq: row.seq,
                 lane: row.lane,
@@ -156,6 +161,7 @@ impl Tenure<'_> {
                 reason: DeadReason::PoisonMessage,
                 failure: self.untried(row.problem),
                 tried: false,
+                logged,
             };
             if let (true, Some(key)) = (dead.holds_its_key(), &dead.key) {
                 holding.push(((dead.lane, key.clone()), dead.seq));
@@ -173,7 +179,8 @@ impl Tenure<'_> {
         self.window.admit_unchecked(entry, delayed, failure, retry_in);
     }
 
-    pub(super) fn rejected(&self, event: &StoredEvent, after: AfterDeath, error: String) -> Dead {
+    pub(super) fn rejected(&self, event: &StoredEvent, target: &Target, error: String) -> Dead {
+        let after = target.after_death;
         let recorded = &self.context.progress.recorded;
         recorded.validation_errors.inc();
         recorded.event_failed(&event.event.event_type);
@@ -187,6 +194,7 @@ impl Tenure<'_> {
             reason: DeadReason::SchemaValidationFailed,
             failure: self.untried(error),
             tried: false,
+            logged: target.event_log,
         }
     }
 
@@ -209,6 +217,7 @@ impl Tenure<'_> {
             reason: DeadReason::PermanentFailure,
             failure: self.untried(error),
             tried: false,
+            logged: self.context.routes.is_logged(&event.event.topic),
         }
     }
 

@@ -98,7 +98,7 @@ impl Tenure<'_> {
             };
             match objection {
                 Some(Objection::Reject { error }) => {
-                    let mut dead = self.rejected(&due.event, target.after_death, error);
+                    let mut dead = self.rejected(&due.event, &target, error);
                     dead.key = Some(key.1.clone());
                     if dead.holds_its_key() {
                         waiting = Some(key);

@@ -22,6 +22,7 @@ pub(in crate::engine) struct Target {
     pub(in crate::engine) stream: Option<Arc<str>>,
     pub(in crate::engine) envelope: Envelope,
     pub(in crate::engine) after_death: AfterDeath,
+    pub(in crate::engine) event_log: bool,
 }
 
 /// An event in the window.
@@ -117,6 +118,7 @@ impl Entry {
             reason,
             failure,
             tried: true,
+            logged: self.target.event_log,
         }
     }
 

@@ -8,7 +8,7 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
         name: "HTTP stream",
         schemes: &["http-stream"],
         example: "http-stream:",
-        summary: "this process's own `/v1/stream`, from memory",
+        summary: "the event log, which every relay serves at `/v1/stream`",
         feature: Some("http-stream"),
         check: address::check_nothing,
         redact: address::redact_one,
@@ -16,11 +16,8 @@ pub(super) static DRIVER: SinkDriver = SinkDriver {
     provisions: None,
     #[cfg(feature = "http-stream")]
     open: Some(|_| {
-        let sink = std::sync::Arc::new(crate::sink::http_stream::HttpStream::default());
-        Ok(crate::connect::OpenSink {
-            http_stream: Some(sink.clone()),
-            ..crate::connect::OpenSink::new("http-stream", sink)
-        })
+        let sink = std::sync::Arc::new(crate::sink::http_stream::HttpStream);
+        Ok(crate::connect::OpenSink::new("http-stream", sink))
     }),
     #[cfg(not(feature = "http-stream"))]
     open: None,

@@ -16,11 +16,8 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     claims_rows: false,
     #[cfg(feature = "postgres")]
     open: Some(|options| {
-        let store = crate::store::postgres::PostgresStore::open(options)?;
-        Ok(crate::connect::OpenStore::new(
-            "postgres",
-            std::sync::Arc::new(store),
-        ))
+        let store = std::sync::Arc::new(crate::store::postgres::PostgresStore::open(options)?);
+        Ok(crate::connect::OpenStore::new("postgres", store.clone()).with_event_log(store))
     }),
     #[cfg(not(feature = "postgres"))]
     open: None,

@@ -14,9 +14,9 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 /// The version that this build reads and writes.
-const VERSION: i32 = 6;
+const VERSION: i32 = 7;
 /// The versions that the migration can upgrade.
-const UPGRADABLE: RangeInclusive<i32> = 2..=5;
+const UPGRADABLE: RangeInclusive<i32> = 2..=6;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {
@@ -76,6 +76,7 @@ pub(super) async fn migrate(connection: &Connection) -> Result<Vec<String>, Stor
         "relays",
         "recoveries",
         "records",
+        "log",
         "pressure",
         "meta",
     ]

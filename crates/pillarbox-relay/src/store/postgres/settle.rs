@@ -15,7 +15,10 @@ use super::{
 use crate::{
     event::{Lane, Seq},
     settlement::{Dead, FailedTry, Parked, Settlement},
-    store::{HeldLane, Settled, StoreError},
+    store::{
+        HeldLane, Settled, StoreError,
+        sql::{Dialect, append_to_log, with_log_parts},
+    },
 };
 
 /// By their seqs: one index lookup for each.
@@ -25,8 +28,8 @@ pub const BY_SEQ: &str = "e.seq = any($2::bigint[])";
 pub const BY_RANGE: &str = "e.seq between $2 and $3 and get_bit($4::bytea, e.seq - $2) = 1";
 
 pub(super) struct Statements {
-    published: Sql,
-    published_range: Sql,
+    published: Published,
+    published_logged: Published,
     fence: Sql,
     unparked: Sql,
     failed: Sql,
@@ -42,8 +45,8 @@ pub(super) type Tx = Transaction<'static, Postgres>;
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            published: published(tables, BY_SEQ),
-            published_range: published(tables, BY_RANGE),
+            published: Published::new(tables, ""),
+            published_logged: Published::new(tables, include_str!("sql/settle/published_logged.sql")),
             fence: statement(tables, include_str!("sql/settle/fence.sql")),
             unparked: statement(tables, include_str!("sql/settle/unparked.sql")),
             failed: statement(tables, include_str!("sql/settle/failed.sql")),
@@ -64,8 +67,14 @@ impl Statements {
         if settlement.is_empty() {
             return Ok(Settled { free: Vec::new() });
         }
-        if settlement.is_plain() {
-            let (statement, arguments) = self.published(held, &settlement.published)?;
+        let logged = settlement.logged.len() == settlement.published.len();
+        if settlement.is_plain() && (logged || settlement.logged.is_empty()) {
+            let published = if logged {
+                &self.published_logged
+            } else {
+                &self.published
+            };
+            let (statement, arguments) = published.of(held, &settlement.published)?;
             let row = connection.row(statement, arguments).await?;
             unfenced(connection, &row)?;
             return Ok(Settled { free: Vec::new() });
@@ -73,20 +82,11 @@ impl Statements {
         let mut tx = connection.begin().await?;
         self.fence(connection, &mut tx, held, settlement).await?;
         let touched = self.write(connection, &mut tx, held, settlement).await?;
+        let logged_dead: Vec<Seq> = settlement.logged_dead().collect();
+        append_to_log(connection, &mut tx, &settlement.logged, &logged_dead).await?;
         let free = self.next(connection, &mut tx, touched).await?;
         connection.commit(tx).await?;
         Ok(Settled { free })
-    }
-
-    /// The statement and its arguments: by range if the seqs are close together, else by seq.
-    fn published(&self, held: &[HeldLane], seqs: &[Seq]) -> Result<(&Sql, PgArguments), StoreError> {
-        let epochs = epochs(held);
-        match SeqRange::of(seqs) {
-            Some(SeqRange { first, last, bits }) => {
-                Ok((&self.published_range, arguments!(epochs, first, last, bits)?))
-            }
-            None => Ok((&self.published, arguments!(epochs, seqs)?)),
-        }
     }
 
     /// Locks the lanes of these events, so that no other relay can take them before the transaction ends.
@@ -123,7 +123,7 @@ impl Statements {
     ) -> Result<BTreeSet<(i16, String)>, StoreError> {
         let mut touched = keys(settlement);
         if !settlement.published.is_empty() {
-            let (statement, arguments) = self.published(held, &settlement.published)?;
+            let (statement, arguments) = self.published.of(held, &settlement.published)?;
             for row in connection.rows_in(tx, statement, arguments).await? {
                 unfenced(connection, &row)?;
             }
@@ -199,11 +199,32 @@ impl Statements {
     }
 }
 
-fn published(tables: &Tables, chosen: &str) -> Sql {
-    statement(
-        tables,
-        &include_str!("sql/settle/published.sql").replace("{chosen}", chosen),
-    )
+/// The statement of deliveries directly from discovery.
+struct Published {
+    by_seq: Sql,
+    by_range: Sql,
+}
+
+impl Published {
+    fn new(tables: &Tables, logged: &str) -> Self {
+        let sql = include_str!("sql/settle/published.sql").replace("{logged}", logged.trim_end());
+        let sql = Dialect::Postgres.complete(&with_log_parts(&sql));
+        Self {
+            by_seq: statement(tables, &sql.replace("{chosen}", BY_SEQ)),
+            by_range: statement(tables, &sql.replace("{chosen}", BY_RANGE)),
+        }
+    }
+
+    /// The statement and its arguments: by range if the seqs are close together, else by seq.
+    fn of(&self, held: &[HeldLane], seqs: &[Seq]) -> Result<(&Sql, PgArguments), StoreError> {
+        let epochs = epochs(held);
+        match SeqRange::of(seqs) {
+            Some(SeqRange { first, last, bits }) => {
+                Ok((&self.by_range, arguments!(epochs, first, last, bits)?))
+            }
+            None => Ok((&self.by_seq, arguments!(epochs, seqs)?)),
+        }
+    }
 }
 
 /// The epoch of every lane, in order; -1 for a lane that is not held.

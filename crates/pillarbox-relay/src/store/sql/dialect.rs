@@ -19,6 +19,7 @@ impl Dialect {
     /// | `{after n}`, `{before n}` | `n` microseconds from now, or ago |
     /// | `{in x list}` | whether `x` is in a list that was given as one argument |
     /// | `{text x}` | a JSON column as text |
+    /// | `{correlation h}` | the correlation id in a JSON column of headers |
     /// | `{lock t}` | locks the rows of `t` until the transaction ends |
     /// | `{skip_locked}` | locks the rows that nobody else has locked, and skips the others |
     /// | `{and_same_id}` | the event `e` also has the id of the letter `d`: after a truncate another event may have its seq. SQLite does not reuse a seq, and keeps an id as it was written |
@@ -61,6 +62,7 @@ impl Dialect {
                     format!("{what} = any({list})")
                 }
                 "text" => format!("{of}::text"),
+                "correlation" => format!("{of} ->> 'correlation-id'"),
                 "lock" => format!("for update of {of}"),
                 "and_same_id" => "and e.id = d.id".into(),
                 "skip_locked" => "for update skip locked".into(),
@@ -79,6 +81,7 @@ impl Dialect {
                         let (what, list) = of.split_once(' ')?;
                         format!("{what} in (select value from json_each({list}))")
                     }
+                    "correlation" => format!("iif(json_valid({of}), {of} ->> 'correlation-id', null)"),
                     "lock" | "skip_locked" | "and_same_id" => String::new(),
                     _ => return None,
                 }

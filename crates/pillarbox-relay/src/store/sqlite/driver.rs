@@ -16,11 +16,8 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     claims_rows: false,
     #[cfg(feature = "sqlite")]
     open: Some(|options| {
-        let store = crate::store::sqlite::SqliteStore::open(options)?;
-        Ok(crate::connect::OpenStore::new(
-            "sqlite",
-            std::sync::Arc::new(store),
-        ))
+        let store = std::sync::Arc::new(crate::store::sqlite::SqliteStore::open(options)?);
+        Ok(crate::connect::OpenStore::new("sqlite", store.clone()).with_event_log(store))
     }),
     #[cfg(not(feature = "sqlite"))]
     open: None,

@@ -13,7 +13,7 @@ use crate::{
     dead::Failure,
     event::{Lane, Seq},
     settlement::{FailedTry, Settlement},
-    store::{HeldLane, Settled, StoreError},
+    store::{HeldLane, Settled, StoreError, sql::append_to_log},
 };
 
 pub(super) async fn settle(
@@ -25,7 +25,7 @@ pub(super) async fn settle(
     if settlement.is_empty() {
         return Ok(Settled { free: Vec::new() });
     }
-    if settlement.is_plain() {
+    if settlement.is_plain() && settlement.logged.is_empty() {
         let written = sqlx::query(at.statements.settle_published.clone())
             .bind(now())
             .bind(text(&settlement.published))
@@ -51,6 +51,8 @@ pub(super) async fn settle(
         now: now(),
     };
     let touched = batch.write(settlement, &fence).await?;
+    let logged_dead: Vec<Seq> = settlement.logged_dead().collect();
+    append_to_log(at, batch.tx, &settlement.logged, &logged_dead).await?;
     let free = batch.release(&touched).await?;
     at.commit(tx).await?;
     Ok(Settled { free })

@@ -64,6 +64,18 @@ impl StoreHarness for Harness {
         Some(self.store.clone())
     }
 
+    fn event_log(&self) -> Option<Arc<dyn pillarbox_relay::event_log::EventLog>> {
+        Some(self.store.clone())
+    }
+
+    async fn lose_log_position(&self) -> bool {
+        sqlx::query("select nextval('outbox_events_log_position')")
+            .execute(&self.pool)
+            .await
+            .unwrap();
+        true
+    }
+
     async fn begin(&self) -> Box<dyn OpenTransaction> {
         Box::new(Open(self.pool.begin().await.unwrap()))
     }

@@ -83,7 +83,7 @@ async fn hot_statements_go_by_their_indexes() {
         (500..1500).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
     );
     let epochs = format!("'{{{}}}'", vec!["0"; 256].join(","));
-    let settle = include_str!("../../../src/store/postgres/sql/settle/published.sql");
+    let settle = include_str!("../../../src/store/postgres/sql/settle/published.sql").replace("{logged}", "");
     let statements = [
         (
             include_str!("../../../src/store/postgres/sql/discover/page.sql"),

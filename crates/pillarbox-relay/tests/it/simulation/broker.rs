@@ -214,7 +214,7 @@ impl Sink for Broker {
         Capabilities {
             ordered: self.0.lock().unwrap().ordered,
             deduplicates: true,
-            payload_bytes_max: None,
+            ..Capabilities::default()
         }
     }
 

@@ -163,6 +163,7 @@ fn routes() -> Routes {
         stream: None,
         envelope: Default::default(),
         after_death,
+        event_log: false,
     };
     Routes::new(vec![
         route("near.strict", "near", AfterDeath::Block),

@@ -1,4 +1,4 @@
-//! The sinks that write lines of JSON: the stream in memory and standard output.
+//! Standard output, which gets lines of JSON.
 
 use std::{
     io::{self, Write},
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pillarbox::Event;
 use pillarbox_relay::{
     Sink,
-    sink::{Outcome, SinkErrorKind, http_stream::HttpStream, stdout::Stdout},
+    sink::{Outcome, SinkErrorKind, stdout::Stdout},
 };
 use pillarbox_testkit::{
     contract::sink::{Arrived, SinkHarness, event, outgoing},
@@ -44,39 +44,6 @@ pub(super) fn arrived(line: &[u8]) -> Arrived {
 
 pub(super) fn no_json() -> Option<Event> {
     Some(event("bad", "{"))
-}
-
-mod http_stream {
-    use super::*;
-
-    struct Harness(Arc<HttpStream>);
-
-    #[async_trait]
-    impl SinkHarness for Harness {
-        fn sink(&self) -> Arc<dyn Sink> {
-            self.0.clone()
-        }
-
-        async fn arrived(&mut self) -> Option<Vec<Arrived>> {
-            let mut reader = self.0.subscribe(Some(1));
-            self.0.close();
-            let mut all = Vec::new();
-            while let Some((_, line)) = reader.next().await {
-                all.push(arrived(&line));
-            }
-            Some(all)
-        }
-
-        fn invalid(&self) -> Option<Event> {
-            no_json()
-        }
-    }
-
-    async fn harness() -> Option<Harness> {
-        Some(Harness(Arc::new(HttpStream::default())))
-    }
-
-    sink_contract!(harness);
 }
 
 mod stdout {

@@ -72,6 +72,14 @@ impl StoreHarness for SqliteHarness {
         self.store.gauge.clone()
     }
 
+    fn event_log(&self) -> Option<Arc<dyn pillarbox_relay::event_log::EventLog>> {
+        self.store.event_log.clone()
+    }
+
+    async fn lose_log_position(&self) -> bool {
+        false
+    }
+
     async fn begin(&self) -> Box<dyn OpenTransaction> {
         Box::new(Open(
             self.application.begin_with("begin immediate").await.unwrap(),

@@ -127,6 +127,7 @@ pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn Stor
                 reason: pillarbox_relay::settlement::DeadReason::PoisonMessage,
                 failure: super::scene::failure(&unreadable.problem),
                 tried: false,
+                logged: false,
             }],
             ..Default::default()
         })

@@ -313,6 +313,7 @@ pub async fn a_corrupt_parked_row_is_unreadable_and_frees_its_key(harness: Arc<d
                 reason: DeadReason::PoisonMessage,
                 failure: failure(&due.unreadable[0].problem),
                 tried: false,
+                logged: false,
             }],
             ..Settlement::default()
         })

@@ -214,6 +214,7 @@ pub fn dead(event: &StoredEvent, attempts: u32) -> Dead {
         reason: DeadReason::MaxRetriesExceeded,
         failure: failure("gave up"),
         tried: true,
+        logged: false,
     }
 }
 

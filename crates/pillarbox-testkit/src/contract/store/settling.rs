@@ -121,6 +121,7 @@ pub async fn settling_twice_is_the_same_as_once(harness: Arc<dyn StoreHarness>) 
         held: vec![parked(&a[2])],
         delayed: vec![delayed(&b[0], LONG)],
         dead: vec![dead(&b[1], 3)],
+        logged: vec![],
     };
     let first = scene.settle(settlement.clone()).await;
     let mut rows = Vec::new();

@@ -26,5 +26,6 @@ written as (
     where not exists (select from stale)
       and {chosen}
       and e.status in ('pending', 'failed', 'held', 'delayed')
+{logged}
 )
 select exists (select from stale)

@@ -1,4 +1,4 @@
--- The outbox, schema version 6.
+-- The outbox, schema version 7.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time. id is text, because
 -- people read it and any language can write it; a blob would save 20 bytes a row. Times are microseconds since
@@ -136,6 +136,41 @@ create table if not exists {events_records} (
     primary key (space, name, place)
 ) strict;
 
+-- What became of events, if their route has an event log. It is append-only: one row for each delivery or death, with a
+-- copy of the event. Positions rise by one; a position that no transaction used becomes a void row, so that a reader
+-- knows that nothing is missing. No index here is written when an event is settled without a log.
+create table if not exists {events_log} (
+    position integer primary key autoincrement,
+    status text not null check (status in ('published', 'dead', 'void')),
+    at integer not null,
+    seq integer not null,
+    id text,
+    topic text,
+    stream text,
+    event_type text,
+    schema_version integer,
+    aggregate_type text,
+    aggregate_id text,
+    aggregate_version integer,
+    partition_key text,
+    project_id text,
+    user_id text,
+    correlation_id text,
+    created_at integer,
+    attempts integer,
+    reason text,
+    error text,
+    headers text,
+    payload text
+) strict;
+-- An event is published once, however often it is sent.
+create unique index if not exists {index_log_published} on {events_log} (id) where status = 'published';
+create index if not exists {index_log_dead} on {events_log} (id) where status = 'dead';
+create index if not exists {index_log_aggregate} on {events_log} (aggregate_id, position) where aggregate_id is not null;
+create index if not exists {index_log_project} on {events_log} (project_id, position) where project_id is not null;
+create index if not exists {index_log_user} on {events_log} (user_id, position) where user_id is not null;
+create index if not exists {index_log_correlation} on {events_log} (correlation_id, position) where correlation_id is not null;
+
 -- The tables that earlier versions had instead. After the upgrade, notices are sent once more for everything that
 -- is still open.
 drop table if exists {events_notices};
@@ -164,7 +199,7 @@ create table if not exists {events_meta} (
     value text not null
 ) strict;
 
--- Never overwrites another version, because the tables of that version are unchanged. Versions 3 to 5 lacked some
+-- Never overwrites another version, because the tables of that version are unchanged. Versions 3 to 6 lacked some
 -- of these tables.
-insert into {events_meta} (name, value) values ('schema_version', '6') on conflict (name) do nothing;
-update {events_meta} set value = '6' where name = 'schema_version' and value in ('3', '4', '5');
+insert into {events_meta} (name, value) values ('schema_version', '7') on conflict (name) do nothing;
+update {events_meta} set value = '7' where name = 'schema_version' and value in ('3', '4', '5', '6');
