@@ -80,11 +80,7 @@ fn outgoing(event: Event) -> Outgoing {
         created_at: Timestamp::UNIX_EPOCH,
         event,
     };
-    Outgoing {
-        event: Arc::new(event),
-        stream: None,
-        envelope: Default::default(),
-    }
+    Outgoing::new(Arc::new(event))
 }
 
 fn delivered(outcomes: Vec<Outcome>) -> Result<()> {

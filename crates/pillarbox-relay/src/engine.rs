@@ -54,6 +54,7 @@ use crate::{
     route::Routes,
     sink::Sink,
     store::{RelayId, Store, StoreError},
+    trace::Traces,
 };
 
 /// How an engine works. Everything has a default.
@@ -87,6 +88,8 @@ pub struct Options {
     pub stall_after: Duration,
     /// The checks that an event must pass before it is published. `None`: no checks, and no cost.
     pub checks: Option<Arc<Checks>>,
+    /// Traces of sampled events. `None`: no traces, and no cost.
+    pub traces: Option<Arc<Traces>>,
     /// The time of day. A simulation passes its own clock.
     pub clock: fn() -> Timestamp,
     /// The seed for jitter: the same seed gives the same waits.
@@ -109,6 +112,7 @@ impl Default for Options {
             destination_outage_max: None,
             stall_after: Duration::from_secs(60),
             checks: None,
+            traces: None,
             clock: Timestamp::now,
             seed: rand::random(),
         }
@@ -159,6 +163,7 @@ impl Engine {
         let stop = CancellationToken::new();
         let progress = Arc::new(Progress::new(
             self.options.checks.clone(),
+            self.options.traces.clone(),
             self.sinks.keys(),
             self.options.clock,
         ));

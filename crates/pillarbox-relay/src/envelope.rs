@@ -70,7 +70,7 @@ pub fn message(outgoing: &Outgoing, binding: Binding) -> Result<Message<'_>, Sin
     match &outgoing.envelope {
         Envelope::Raw => Ok(raw::message(stored)),
         Envelope::CloudEvents { mode, source } => {
-            cloudevents::message(stored, *mode, source.as_deref(), binding)
+            cloudevents::message(outgoing, *mode, source.as_deref(), binding)
         }
         Envelope::Pillarbox => whole::message(stored),
         Envelope::Debezium => Ok(debezium::message(stored)),

@@ -1,7 +1,7 @@
 //! The HTTP client for everything except stores and sinks: one TLS provider, no redirects, no proxy from the
 //! environment, a limit on time and on the size of an answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error as _, sync::Arc, time::Duration};
 
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
@@ -46,4 +46,16 @@ pub async fn body(mut answer: reqwest::Response, bytes_max: usize) -> Result<Vec
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+/// The error and its causes, without the address.
+pub fn words(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(below) = cause {
+        text.push_str(&format!(": {below}"));
+        cause = below.source();
+    }
+    text
 }

@@ -24,6 +24,7 @@
 //! - [`scale`]: how many relays an outbox needs
 //! - [`log`]: log lines about single events
 //! - [`metrics`]: figures for Prometheus
+//! - [`trace`]: spans for OpenTelemetry
 //! - [`catalog`]: which kinds of events there are
 //! - [`engine`]: the pipeline itself
 //! - [`relay`]: the engine and the background tasks
@@ -53,6 +54,7 @@ pub mod scale;
 pub mod settlement;
 pub mod sink;
 pub mod store;
+pub mod trace;
 pub mod verdict;
 
 pub use event::{Lane, Seq, StoredEvent};

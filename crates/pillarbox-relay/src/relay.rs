@@ -199,6 +199,10 @@ impl Background {
         if let (Some(age), Some(log)) = (options.log_kept, store.event_log.clone()) {
             self.until_stopped(background::drop_old_entries(log, age));
         }
+        if let Some(traces) = options.engine.traces {
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move { traces.export(&stop).await });
+        }
         if let Some(checks) = options.engine.checks {
             let every = options.schemas_reload;
             self.until_stopped(async move { checks.keep_fresh(every).await });

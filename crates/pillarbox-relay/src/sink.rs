@@ -32,6 +32,21 @@ pub struct Outgoing {
     pub stream: Option<Arc<str>>,
     /// Its format at the receiver.
     pub envelope: Envelope,
+    /// The producer's own `traceparent`, if `event` has that of the relay's span instead. For formats that also say
+    /// where a trace began.
+    pub first_traceparent: Option<Arc<str>>,
+}
+
+impl Outgoing {
+    /// To any stream, as it is.
+    pub fn new(event: Arc<StoredEvent>) -> Self {
+        Self {
+            event,
+            stream: None,
+            envelope: Envelope::default(),
+            first_traceparent: None,
+        }
+    }
 }
 
 /// Where in a sink an event goes: the smallest part that can be away while the rest of the sink works.

@@ -4,6 +4,7 @@
 
 pub mod authority;
 pub mod cloudevents;
+pub mod collector_stub;
 pub mod confluent_kafka;
 pub mod consumer;
 pub mod contract;

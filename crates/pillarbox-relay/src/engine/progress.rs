@@ -23,6 +23,7 @@ use crate::{
     metrics::recorded::Recorded,
     settlement::Settlement,
     store::{Sample, Trouble, TroubleKind},
+    trace::Traces,
 };
 
 /// At most this many troubles are listed.
@@ -59,6 +60,8 @@ pub struct Progress {
     ticked: Mutex<Option<Instant>>,
     /// For the state of the schema registry and the number of warnings.
     checks: Option<Arc<Checks>>,
+    /// For the number of spans.
+    traces: Option<Arc<Traces>>,
     /// Counters and histograms that only metrics show.
     pub(crate) recorded: Recorded,
     /// The latest figures about the outbox, and when they were read.
@@ -132,11 +135,13 @@ pub struct ProgressReport {
 impl Progress {
     pub(crate) fn new<'a>(
         checks: Option<Arc<Checks>>,
+        traces: Option<Arc<Traces>>,
         sinks: impl Iterator<Item = &'a Arc<str>>,
         clock: fn() -> Timestamp,
     ) -> Self {
         let progress = Self {
             checks,
+            traces,
             clock: Clock(clock),
             ..Self::default()
         };
@@ -207,6 +212,12 @@ impl Progress {
         let away = record.away_since.take()?.elapsed();
         record.away += away;
         Some(away)
+    }
+
+    /// Spans that a collector accepted, and spans that were dropped.
+    pub(crate) fn spans(&self) -> (u64, u64) {
+        let traces = self.traces.as_ref();
+        traces.map_or((0, 0), |traces| (traces.exported(), traces.dropped()))
     }
 
     /// How long each sink was away, in total until now.

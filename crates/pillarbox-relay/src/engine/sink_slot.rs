@@ -18,6 +18,7 @@ use crate::{
     retry::RetryPolicy,
     settlement::{DeadReason, FailedTry},
     sink::{Outcome, Outgoing, Sink, SinkError, SinkErrorKind},
+    trace::Sending,
     verdict::{Verdict, attempts_max, judge},
 };
 
@@ -320,14 +321,25 @@ fn later_delivered(batch: &[Entry], outcomes: &[Outcome]) -> Vec<bool> {
 }
 
 /// Gives a batch to a sink and waits for its outcomes. The sink must return them within its own timeout. `answer_max`
-/// ends the wait if it does not.
-pub(super) async fn publish(sink: Arc<dyn Sink>, batch: &[Entry], answer_max: Duration) -> Vec<Outcome> {
+/// ends the wait if it does not. `sending`: some of its events are traced.
+pub(super) async fn publish(
+    sink: Arc<dyn Sink>,
+    batch: &[Entry],
+    sending: Option<&Sending>,
+    answer_max: Duration,
+) -> Vec<Outcome> {
     let outgoing: Vec<Outgoing> = batch
         .iter()
-        .map(|entry| Outgoing {
-            event: entry.event.clone(),
-            stream: entry.target.stream.clone(),
-            envelope: entry.target.envelope.clone(),
+        .enumerate()
+        .map(|(index, entry)| {
+            let plain = || Outgoing::new(entry.event.clone());
+            Outgoing {
+                stream: entry.target.stream.clone(),
+                envelope: entry.target.envelope.clone(),
+                ..sending
+                    .and_then(|sending| sending.outgoing(index, &entry.event))
+                    .unwrap_or_else(plain)
+            }
         })
         .collect();
     match tokio::time::timeout(answer_max, sink.publish(&outgoing)).await {

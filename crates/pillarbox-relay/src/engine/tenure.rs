@@ -39,6 +39,7 @@ use crate::{
     event::{Lane, Seq, StoredEvent},
     sink::{Outcome, SinkError},
     store::{Due, DuePlace, HeldLane, Settled, StoreError, StoreErrorKind, Trouble},
+    trace::Sending,
 };
 
 /// How long a stopping relay waits for its last settlement. Giving up causes duplicates, but no loss.
@@ -65,6 +66,8 @@ enum Done {
         slot: usize,
         batch: Vec<Entry>,
         outcomes: Vec<Outcome>,
+        /// For the traces of events that failed.
+        sending: Option<Sending>,
         trial: bool,
     },
     Checked {
@@ -249,8 +252,9 @@ impl<'a> Tenure<'a> {
                 slot,
                 batch,
                 outcomes,
+                sending,
                 trial,
-            } => self.apply_outcomes(slot, batch, outcomes, trial),
+            } => self.apply_outcomes(slot, batch, outcomes, sending, trial),
             Done::Checked { slot, result } => self.apply_check(slot, result),
             Done::Settled { settling, result } => self.apply_settled(settling, result),
             Done::Due(result) => self.apply_due(result),

@@ -9,7 +9,7 @@
 //! | `time` | when it was written |
 //! | `datacontenttype` | `application/json` |
 //! | `partitionkey` | the key (the Partitioning extension) |
-//! | `traceparent`, `tracestate` | the headers of these names (the Distributed Tracing extension) |
+//! | `traceparent`, `tracestate` | the producer's headers of these names (the Distributed Tracing extension says where a trace began; the wire's own header says which hop this is) |
 //! | `correlationid` | the header `correlation-id` |
 //! | `aggregatetype`, `aggregateversion`, `schemaversion`, `projectid`, `userid` | these fields |
 //!
@@ -24,7 +24,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 
 use super::{Binding, Message, Mode, not_json, own_headers};
-use crate::{event::StoredEvent, sink::SinkError};
+use crate::sink::{Outgoing, SinkError};
 
 const JSON: &str = "application/json";
 const STRUCTURED: &str = "application/cloudevents+json; charset=UTF-8";
@@ -61,17 +61,17 @@ impl Binding {
 }
 
 pub(super) fn message<'a>(
-    stored: &'a StoredEvent,
+    outgoing: &'a Outgoing,
     mode: Mode,
     source: Option<&'a str>,
     binding: Binding,
 ) -> Result<Message<'a>, SinkError> {
-    let event = &stored.event;
+    let event = &outgoing.event.event;
     let ours =
         |name: &str| wire::starts_with(name, binding.prefix) || name.eq_ignore_ascii_case(wire::CONTENT_TYPE);
     let (mut headers, body) = match mode {
         Mode::Binary => {
-            let attributes = attributes(stored, source).into_iter().map(|(name, value)| {
+            let attributes = attributes(outgoing, source).into_iter().map(|(name, value)| {
                 (
                     Cow::Owned(format!("{}{name}", binding.prefix)),
                     binding.value(value),
@@ -82,8 +82,8 @@ pub(super) fn message<'a>(
             (headers, event.payload.clone())
         }
         Mode::Structured => {
-            let body =
-                serde_json::to_vec(&Structured::new(stored, source)?).map_err(|error| not_json(&error))?;
+            let body = serde_json::to_vec(&Structured::new(outgoing, source)?)
+                .map_err(|error| not_json(&error))?;
             (vec![(wire::CONTENT_TYPE.into(), STRUCTURED.into())], body.into())
         }
     };
@@ -96,7 +96,8 @@ pub(super) fn message<'a>(
 }
 
 /// All attributes except `datacontenttype`, which is the content type in binary mode.
-fn attributes<'a>(stored: &'a StoredEvent, source: Option<&'a str>) -> Vec<(&'static str, Cow<'a, str>)> {
+fn attributes<'a>(outgoing: &'a Outgoing, source: Option<&'a str>) -> Vec<(&'static str, Cow<'a, str>)> {
+    let stored = &*outgoing.event;
     let event = &stored.event;
     let mut attributes: Vec<(&'static str, Cow<'a, str>)> = vec![
         (attribute::SPEC_VERSION, "1.0".into()),
@@ -114,11 +115,15 @@ fn attributes<'a>(stored: &'a StoredEvent, source: Option<&'a str>) -> Vec<(&'st
     ];
     let version = event.aggregate_version.map(|version| version.to_string().into());
     let header = |name: &str| event.headers.get(name).map(|text| text.as_str().into());
+    let first = outgoing.first_traceparent.as_deref().map(Cow::Borrowed);
     let optional = [
         (attribute::AGGREGATE_VERSION, version),
         (attribute::PROJECT_ID, event.project_id.as_deref().map(Into::into)),
         (attribute::USER_ID, event.user_id.as_deref().map(Into::into)),
-        (attribute::TRACEPARENT, header(wire::TRACEPARENT)),
+        (
+            attribute::TRACEPARENT,
+            first.or_else(|| header(wire::TRACEPARENT)),
+        ),
         (attribute::TRACESTATE, header(wire::TRACESTATE)),
         (attribute::CORRELATION_ID, header(wire::CORRELATION_ID)),
     ];
@@ -144,10 +149,10 @@ pub(super) struct Structured<'a> {
 }
 
 impl<'a> Structured<'a> {
-    pub(super) fn new(stored: &'a StoredEvent, source: Option<&'a str>) -> Result<Self, SinkError> {
-        let mut attributes = attributes(stored, source);
+    pub(super) fn new(outgoing: &'a Outgoing, source: Option<&'a str>) -> Result<Self, SinkError> {
+        let mut attributes = attributes(outgoing, source);
         attributes.push(("datacontenttype", JSON.into()));
-        let data = serde_json::from_slice(&stored.event.payload).map_err(|error| not_json(&error))?;
+        let data = serde_json::from_slice(&outgoing.event.event.payload).map_err(|error| not_json(&error))?;
         Ok(Self { attributes, data })
     }
 }

@@ -59,7 +59,7 @@ fn object(into: &mut Vec<u8>, outgoing: &Outgoing) -> Result<(), SinkError> {
     let written = match &outgoing.envelope {
         Envelope::Raw | Envelope::Pillarbox => serde_json::to_writer(&mut *into, &Whole::new(stored, None)),
         Envelope::CloudEvents { source, .. } => {
-            let structured = Structured::new(stored, source.as_deref())?;
+            let structured = Structured::new(outgoing, source.as_deref())?;
             serde_json::to_writer(&mut *into, &structured)
         }
         Envelope::Debezium => {

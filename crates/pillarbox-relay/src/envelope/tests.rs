@@ -40,9 +40,8 @@ fn outgoing(event: Event, envelope: Envelope) -> Outgoing {
         event,
     };
     Outgoing {
-        event: Arc::new(stored),
-        stream: None,
         envelope,
+        ..Outgoing::new(Arc::new(stored))
     }
 }
 
@@ -271,5 +270,29 @@ proptest! {
             }
             line::write(&mut Vec::new(), &outgoing).unwrap();
         }
+    }
+}
+
+#[test]
+fn every_envelope_names_the_relays_span_and_a_cloudevent_also_the_producers() {
+    const FIRST: &str = "00-0af7651916cd43dd8448eb211c80319c-00000000000000ab-01";
+    for envelope in [
+        Envelope::Raw,
+        cloud_events(Mode::Binary),
+        cloud_events(Mode::Structured),
+        Envelope::Pillarbox,
+        Envelope::Debezium,
+    ] {
+        let outgoing = Outgoing {
+            first_traceparent: Some(FIRST.into()),
+            ..outgoing(event(), envelope.clone())
+        };
+        let message = message(&outgoing, KAFKA).unwrap();
+        let headers = headers(&message);
+        assert_eq!(headers["traceparent"], TRACE, "{envelope:?}");
+        let body = String::from_utf8_lossy(&message.body);
+        let first = headers.get("ce_traceparent").is_some_and(|text| text == FIRST) || body.contains(FIRST);
+        let is_cloud_event = matches!(envelope, Envelope::CloudEvents { .. });
+        assert_eq!(first, is_cloud_event, "{envelope:?}: {body}");
     }
 }

@@ -7,7 +7,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 fn healthy() -> ProgressReport {
     let sink: Arc<str> = "events".into();
-    let progress = Progress::new(None, [&sink].into_iter(), jiff::Timestamp::now);
+    let progress = Progress::new(None, None, [&sink].into_iter(), jiff::Timestamp::now);
     progress.sink_is("events", None);
     progress.report()
 }

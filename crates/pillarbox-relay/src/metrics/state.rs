@@ -86,6 +86,13 @@ impl State {
             "Statements that this relay ran",
             report.statements,
         )?;
+        let (exported, dropped) = self.progress.spans();
+        writer.counter("trace_spans", "Spans that the trace collector accepted", exported)?;
+        writer.counter(
+            "trace_spans_dropped",
+            "Spans that were not exported, because the trace collector was away or refused them",
+            dropped,
+        )?;
         writer.gauge(
             "window_events",
             "Events in memory: read and not yet settled",

@@ -34,7 +34,12 @@ fn dead(reason: DeadReason) -> Dead {
 /// A relay of which every metric has a value.
 fn exporter() -> (Exporter, Arc<Progress>) {
     let sink: Arc<str> = "events".into();
-    let progress = Arc::new(Progress::new(None, [&sink].into_iter(), jiff::Timestamp::now));
+    let progress = Arc::new(Progress::new(
+        None,
+        None,
+        [&sink].into_iter(),
+        jiff::Timestamp::now,
+    ));
     let recorded = &progress.recorded;
     recorded.sink(&sink).published(SignedDuration::from_millis(20));
     recorded.sink(&sink).published(SignedDuration::from_secs(-3));

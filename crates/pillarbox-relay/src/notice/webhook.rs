@@ -1,6 +1,6 @@
 //! A signed HTTP request, as the Standard Webhooks specification defines it.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -70,7 +70,7 @@ impl Channel for WebhookChannel {
         let answer = request
             .send()
             .await
-            .map_err(|error| ChannelError::Retry(words(error)))?;
+            .map_err(|error| ChannelError::Retry(http_client::words(error)))?;
         let status = answer.status();
         // Only the status matters, so errors while reading the body are ignored.
         let _ = http_client::body(answer, ANSWER_BYTES_MAX).await;
@@ -82,16 +82,4 @@ impl Channel for WebhookChannel {
             status => Err(ChannelError::Retry(format!("it answered {}", status.as_u16()))),
         }
     }
-}
-
-/// The error and its causes, without the address.
-fn words(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(below) = cause {
-        text.push_str(&format!(": {below}"));
-        cause = below.source();
-    }
-    text
 }

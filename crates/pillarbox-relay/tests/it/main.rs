@@ -15,4 +15,5 @@ mod simulation;
 mod sinks;
 mod sqlite;
 mod stall;
+mod traces;
 mod versions;

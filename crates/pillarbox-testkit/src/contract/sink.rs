@@ -67,11 +67,7 @@ pub fn outgoing(event: Event) -> Outgoing {
         created_at: "2026-01-02T03:04:05Z".parse().expect("a timestamp"),
         event,
     };
-    Outgoing {
-        event: Arc::new(stored),
-        stream: None,
-        envelope: Default::default(),
-    }
+    Outgoing::new(Arc::new(stored))
 }
 
 async fn publish(harness: &impl SinkHarness, events: Vec<Event>) -> Vec<Outcome> {

@@ -184,6 +184,7 @@ impl Tenure<'_> {
         let recorded = &self.context.progress.recorded;
         recorded.validation_errors.inc();
         recorded.event_failed(&event.event.event_type);
+        self.trace_death(event, DeadReason::SchemaValidationFailed, &error);
         Dead {
             seq: event.seq,
             lane: event.lane,
@@ -207,6 +208,7 @@ impl Tenure<'_> {
             "no route matches the topic `{}`: add one to `routes`, then replay the event",
             event.event.topic
         );
+        self.trace_death(event, DeadReason::PermanentFailure, &error);
         Dead {
             seq: event.seq,
             lane: event.lane,
@@ -218,6 +220,12 @@ impl Tenure<'_> {
             failure: self.untried(error),
             tried: false,
             logged: self.context.routes.is_logged(&event.event.topic),
+        }
+    }
+
+    fn trace_death(&self, event: &StoredEvent, reason: DeadReason, error: &str) {
+        if let Some(traces) = &self.context.options.traces {
+            traces.died_untried(event, reason, error, (self.context.options.clock)());
         }
     }
 

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use rand::RngExt;
 use tokio::time::Instant;
 
 use super::{
@@ -15,7 +17,10 @@ use super::{
     },
     Done, End, Tenure,
 };
-use crate::sink::{Outcome, SinkError};
+use crate::{
+    sink::{Outcome, SinkError},
+    trace::Sending,
+};
 
 /// If a destination is paused for this long, its events move to the side table, so that they block neither the window
 /// nor the low mark.
@@ -97,14 +102,23 @@ impl Tenure<'_> {
             self.context.options.stall_after,
         );
         let progress = self.context.progress.clone();
+        let traces = self.context.options.traces.clone();
+        let traces = traces.map(|traces| (traces, self.rng.random()));
+        let clock = self.context.options.clock;
         self.spawn(Job::Publish, async move {
+            let events = || batch.iter().map(|entry| &*entry.event);
+            let sending = traces.and_then(|(traces, seed)| traces.begin(&name, events(), clock(), seed));
             let began = Instant::now();
-            let outcomes = sink_slot::publish(client, &batch, answer_max).await;
+            let outcomes = sink_slot::publish(client, &batch, sending.as_ref(), answer_max).await;
             progress.recorded.answered(&name, began.elapsed());
+            if let Some(sending) = &sending {
+                sending.answered(events(), &outcomes, clock());
+            }
             Done::Published {
                 slot: sink,
                 batch,
                 outcomes,
+                sending,
                 trial,
             }
         });
@@ -115,6 +129,7 @@ impl Tenure<'_> {
         slot: usize,
         batch: Vec<Entry>,
         outcomes: Vec<Outcome>,
+        sending: Option<Sending>,
         trial: bool,
     ) {
         let flight = &mut self.in_flight[slot];
@@ -128,11 +143,12 @@ impl Tenure<'_> {
         }
         let paused_before = self.destinations.paused().count();
         let progress = &self.context.progress;
+        let now = (self.context.options.clock)();
         let mut judging = Judging {
             destinations: self.destinations,
             policy: &self.context.options.retry,
             destination_outage_max: self.context.options.destination_outage_max,
-            now: (self.context.options.clock)(),
+            now,
             rng: self.rng,
             progress,
         };
@@ -140,6 +156,9 @@ impl Tenure<'_> {
             Ok(resolved) => {
                 let delivered = |(_, resolution): &&(_, _)| *resolution == Resolution::Delivered;
                 progress.delivered(resolved.iter().filter(delivered).count());
+                if let Some(sending) = sending {
+                    trace_failures(&sending, &resolved, now);
+                }
                 self.window.complete(resolved);
             }
             Err(error) => self.end_if_misconfigured(slot, Err(error)),
@@ -286,5 +305,17 @@ impl Tenure<'_> {
         for (number, failure) in parked {
             self.window.park(number, &failure, PARKED_FOR);
         }
+    }
+}
+
+/// The attempts themselves are traced when the sink answers, and so are deliveries.
+fn trace_failures(sending: &Sending, resolved: &[(Entry, Resolution)], now: Timestamp) {
+    for (index, (entry, resolution)) in resolved.iter().enumerate() {
+        let death = match resolution {
+            Resolution::Delivered | Resolution::Returned => continue,
+            Resolution::Retry { .. } => None,
+            Resolution::Dead { reason, failure } => Some((*reason, failure)),
+        };
+        sending.failed(index, &entry.event, death, now);
     }
 }

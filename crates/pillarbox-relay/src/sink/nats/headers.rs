@@ -108,9 +108,8 @@ mod tests {
             event,
         };
         Outgoing {
-            event: Arc::new(stored),
             stream: Some("SHOP".into()),
-            envelope: Default::default(),
+            ..Outgoing::new(Arc::new(stored))
         }
     }
 

@@ -196,9 +196,8 @@ mod tests {
                 .aggregate("order", "1"),
         };
         let outgoing = Outgoing {
-            event: Arc::new(event),
             stream: Some("SHOP".into()),
-            envelope: Default::default(),
+            ..Outgoing::new(Arc::new(event))
         };
         match Reply::parse(payload.as_bytes()).outcome(&outgoing) {
             Outcome::Delivered => None,
