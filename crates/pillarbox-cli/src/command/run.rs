@@ -15,6 +15,7 @@ use pillarbox_relay::{
     engine::{self, RelayError},
     notice::{self, Channel},
     store::sqlite,
+    trace::Traces,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -66,6 +67,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let channels = channels
         .collect::<Result<Vec<_>, _>>()
         .context("a notification channel can't be used")?;
+    let traces = settings.tracing.clone().map(Traces::new).transpose();
+    let traces = traces.context("traces can't be exported")?.map(Arc::new);
     let servers = if args.no_http {
         None
     } else {
@@ -118,7 +121,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         tracing::warn!("{warning}");
     }
     let started = std::time::Instant::now();
-    let relay = relay(&settings, &open, sinks, channels, checks).start();
+    let relay = relay(&settings, &open, sinks, channels, checks, traces).start();
     let (id, progress) = (relay.id, relay.progress.clone());
     if let Some((_, api)) = &servers {
         api.relay_started(&relay);
@@ -156,9 +159,11 @@ fn relay(
     sinks: BTreeMap<Arc<str>, OpenSink>,
     channels: Vec<Arc<dyn Channel>>,
     checks: Option<Arc<Checks>>,
+    traces: Option<Arc<Traces>>,
 ) -> Relay {
     let engine = engine::Options {
         checks,
+        traces,
         ..settings.engine.clone()
     };
     Relay {

@@ -6,6 +6,7 @@ mod http;
 mod notices;
 mod relay;
 mod reprocess;
+mod tracing;
 mod validation;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -21,6 +22,7 @@ use pillarbox_relay::{
     reprocess::Schedule,
     route::Routes,
     scale::ScaleLimits,
+    trace,
 };
 
 pub(crate) use self::http::{HttpSettings, JwtSettings, KeySource, Rate, TlsSettings, TokenSettings};
@@ -38,6 +40,8 @@ pub(crate) struct Settings {
     pub limits: Limits,
     pub http: HttpSettings,
     pub monitoring: Monitoring,
+    /// Traces of events. `None`: there are none.
+    pub tracing: Option<trace::Options>,
     pub dead_letters: DeadLetterSettings,
     pub notices: NoticeSettings,
     pub reprocess: Vec<Schedule>,
@@ -99,6 +103,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
     let checks = validation::checks(outbox, &mut problems);
     let backpressure = backpressure::classes(outbox, &mut problems);
     let monitoring = monitoring(outbox, &mut problems);
+    let tracing = tracing::options(outbox, &sinks, &engine.name, &mut problems);
     let http = http::settings(outbox, &mut problems);
     let letters_kept = retention(
         "outbox.dlq.dlq_retention_days",
@@ -126,6 +131,7 @@ pub(super) fn settings(loaded: &Loaded) -> Result<Settings, Problems> {
         engine,
         http,
         monitoring,
+        tracing,
         checks,
         dead_letters: DeadLetterSettings {
             retention: letters_kept,

@@ -37,6 +37,8 @@ outbox:
   publisher: { batch_size: 200, lease_ms: 5000, window_events_max: 4000, name: "relay-1" }
   retry_policy: { jitter_range: [0.5, 1.5] }
   http: { listen: "127.0.0.1:7420" }
+  monitoring:
+    tracing: { otlp_endpoint: "http://geheimnis7f3a@127.0.0.1:4318", headers: { x-team: shop }, sample_ratio: 0.5 }
 "#,
     r#"
 outbox:

@@ -10,6 +10,7 @@ mod http;
 mod publisher;
 #[cfg(test)]
 mod tables;
+mod tracing;
 mod validation;
 
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -25,6 +26,7 @@ pub(crate) use self::{
     event_log::EventLog,
     http::{Http, Jwt, RateLimit, Role, Tls, Token},
     publisher::{Claim, Publisher, RetryPolicy},
+    tracing::Tracing,
     validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
 };
 
@@ -64,7 +66,7 @@ pub(crate) struct Outbox {
     pub event_log: EventLog,
     /// Limits on how many events may be pending.
     pub backpressure: Backpressure,
-    /// Metrics, health checks and alerts.
+    /// Metrics, health checks, alerts and traces.
     pub monitoring: Monitoring,
     /// The HTTP server of `pillarbox run`.
     pub http: Http,
@@ -137,6 +139,8 @@ pub(crate) struct Monitoring {
     /// `dlq.dlq_notification_enabled`. The quiet periods of `dlq.notifications` apply. It uses no webhook or
     /// command.
     pub alert_on_dlq_events: bool,
+    /// Spans of the relay, for OpenTelemetry.
+    pub tracing: Tracing,
 }
 
 fn database_urls() -> String {
@@ -177,6 +181,7 @@ impl Default for Monitoring {
             relays_min: 1,
             relays_max: 10,
             alert_on_dlq_events: false,
+            tracing: Tracing::default(),
         }
     }
 }

@@ -75,6 +75,9 @@ fn mask(value: &mut Value) {
         Value::Object(map) => {
             for (key, value) in map {
                 match value {
+                    Value::Object(headers) if key == "headers" => {
+                        headers.values_mut().for_each(|header| *header = "***".into());
+                    }
                     Value::Array(webhooks) if key == "webhooks" => webhooks.iter_mut().for_each(mask_webhook),
                     // An address in a rule or its message is not a setting.
                     Value::String(_) if key == "rule" || key == "message" => {}

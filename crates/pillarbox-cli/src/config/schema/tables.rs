@@ -15,7 +15,7 @@ use serde_json::Value;
 use self::fields::keys_of;
 use super::{
     Backpressure, Command, Database, Dlq, EventLog, Http, Jwt, Monitoring, Outbox, PressureClass, Publisher,
-    RateLimit, Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Validation, Webhook,
+    RateLimit, Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Tracing, Validation, Webhook,
     dlq::Notifications, validation::Rule,
 };
 use crate::config::json_schema;
@@ -47,6 +47,7 @@ fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("outbox.http.tls", keys_of::<Tls>()),
         ("outbox.http.tokens", keys_of::<Token>()),
         ("outbox.monitoring", keys_of::<Monitoring>()),
+        ("outbox.monitoring.tracing", keys_of::<Tracing>()),
         ("outbox.publisher", keys_of::<Publisher>()),
         ("outbox.retry_policy", keys_of::<RetryPolicy>()),
         ("outbox.routes", keys_of::<Route>()),
