@@ -10,7 +10,7 @@ use pillarbox_relay::{
     engine::Options,
     sink::{Storage, StreamSpec, TopicSpec},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
 use super::{
@@ -79,9 +79,9 @@ impl Arena {
         ))
     }
 
-    /// The configuration of a relay in this arena. Only this user can read the file, because it contains the
+    /// The configuration of a relay in this arena, with these groups. Only this user can read the file, because it contains the
     /// addresses.
-    pub(super) fn configuration(&self, validation: Option<&Value>) -> Result<NamedTempFile> {
+    pub(super) fn configuration(&self, groups: &Map<String, Value>) -> Result<NamedTempFile> {
         let spec = &self.sink_options.streams[0];
         let relay = &self.relay_options;
         let mut outbox = json!({
@@ -110,8 +110,8 @@ impl Arena {
                 "sink": "bench",
             }]);
         }
-        if let Some(validation) = validation {
-            outbox["validation"] = validation.clone();
+        for (name, group) in groups {
+            outbox[name] = group.clone();
         }
         let mut file = NamedTempFile::with_suffix(".yaml")?;
         file.write_all(serde_json::to_string(&json!({ "outbox": outbox }))?.as_bytes())?;

@@ -1,8 +1,6 @@
 //! The cost of the checks before publishing.
 
-use std::time::Instant;
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -10,12 +8,10 @@ use tempfile::TempDir;
 use super::{
     Findings, Host,
     arena::Arena,
-    drain::load,
+    course::Course,
     events::Maker,
     findings::{Rows, known},
-    receive::{self, Receiver},
-    relays::Relays,
-    store_error,
+    relays::Setup,
 };
 
 /// Measure the cost of the checks before publishing
@@ -48,42 +44,19 @@ struct Report {
     order_violations: Option<u64>,
 }
 
-/// The result of draining some events.
-#[derive(Default)]
-struct Drained {
-    events: u64,
-    seconds: f64,
-    cpu_seconds: Option<f64>,
-}
-
 pub(super) async fn run(args: &Args, arena: &Arena, host: &dyn Host) -> Result<Findings> {
     let folder = TempDir::new()?;
     std::fs::write(folder.path().join("BenchEvent.json"), schema().to_string())?;
     let validation = validation(&folder);
     let mut maker = Maker::rich(&arena.topic, args.keys as usize);
     let half = u64::from(args.events) / 2;
-    let mut course = Course {
-        arena,
-        host,
-        arrived: 0,
-    };
-    let before = course.drain(&mut maker, half, None).await?;
-    let with = course.drain(&mut maker, half * 2, Some(&validation)).await?;
-    let after = course.drain(&mut maker, half, None).await?;
-    let without = Drained {
-        events: before.events + after.events,
-        seconds: before.seconds + after.seconds,
-        cpu_seconds: before.cpu_seconds.zip(after.cpu_seconds).map(|(a, b)| a + b),
-    };
-    let status = arena.store.admin.status().await.map_err(store_error)?;
-    ensure!(status.dead == 0, "{} events became dead letters", status.dead);
-    host.say("Checking what arrived…");
-    let (receiver, _) = Receiver::open(arena);
-    let check = match receiver {
-        // The lines on stdout were already checked as they were read.
-        Receiver::Stdout(..) => None,
-        receiver => receive::check(receiver, maker.counts()).await?,
-    };
+    let mut course = Course::new(arena, host);
+    let (plain, checking) = (Setup::default(), Setup::with("validation", validation));
+    let before = course.drain(&mut maker, half, "delivering", &plain).await?;
+    let with = course.drain(&mut maker, half * 2, "checking", &checking).await?;
+    let after = course.drain(&mut maker, half, "delivering", &plain).await?;
+    let without = before.plus(&after);
+    let check = course.check(&maker).await?;
     let report = Report {
         events: with.events,
         payload_bytes: maker.next().payload.len(),
@@ -96,58 +69,6 @@ pub(super) async fn run(args: &Args, arena: &Arena, host: &dyn Host) -> Result<F
         order_violations: check.as_ref().map(|check| check.order_violations),
     };
     report.findings()
-}
-
-impl Drained {
-    fn rate(&self) -> f64 {
-        self.events as f64 / self.seconds
-    }
-
-    fn cpu_microseconds(&self) -> Option<f64> {
-        Some(self.cpu_seconds? / self.events as f64 * 1e6)
-    }
-}
-
-/// Several backlogs, one after the other.
-struct Course<'a> {
-    arena: &'a Arena,
-    host: &'a dyn Host,
-    arrived: u64,
-}
-
-impl Course<'_> {
-    async fn drain(&mut self, maker: &mut Maker, events: u64, validation: Option<&Value>) -> Result<Drained> {
-        load(self.arena, maker, events as usize, self.host).await?;
-        let name = if validation.is_some() {
-            "checking"
-        } else {
-            "delivering"
-        };
-        let bar = self.host.progress(name, events);
-        let (mut receiver, lines) = Receiver::open(self.arena);
-        // A stream keeps its earlier events. The stdout of a relay starts empty.
-        let (already, total) = match receiver {
-            Receiver::Broker(_) => (self.arrived, self.arrived + events),
-            _ => (0, events),
-        };
-        let began = Instant::now();
-        let mut relays = Relays::start_with(self.arena, 1, lines, validation)?;
-        let arrived = receiver
-            .wait_for(self.arena, total, &mut relays, |arrived| {
-                bar.set_position(arrived.saturating_sub(already));
-            })
-            .await?;
-        let used = relays.stop().await?;
-        let seconds = began.elapsed().as_secs_f64();
-        bar.finish_and_clear();
-        ensure!(arrived >= total, "only {arrived} of {total} events arrived");
-        self.arrived += events;
-        Ok(Drained {
-            events,
-            seconds,
-            cpu_seconds: used.cpu_seconds,
-        })
-    }
 }
 
 impl Report {

@@ -14,6 +14,8 @@ pub(super) struct Maker {
     counts: Vec<u32>,
     made: u64,
     poison: Option<Poison>,
+    /// The share of events whose producer sampled its trace. `None`: they have no traces.
+    sampled: Option<f64>,
 }
 
 /// One key in `one_in`, and the topic of its events.
@@ -41,7 +43,14 @@ impl Maker {
             counts: vec![0; keys.max(1)],
             made: 0,
             poison: None,
+            sampled: None,
         }
+    }
+
+    /// Gives each event a trace, of which this share is sampled.
+    pub(super) fn traced(mut self, share: f64) -> Self {
+        self.sampled = Some(share);
+        self
     }
 
     /// Sends all events of one key in `one_in` to another topic.
@@ -77,10 +86,23 @@ impl Maker {
             Some(poison) if self.is_poisonous(key) => &poison.topic,
             _ => &self.topic,
         };
-        Event::to(topic)
+        let event = Event::to(topic)
             .event_type("BenchEvent")
             .aggregate("bench", format!("key-{key}"))
-            .payload(Bytes::from(payload))
+            .payload(Bytes::from(payload));
+        match self.sampled {
+            Some(share) => event.header("traceparent", self.traceparent(share)),
+            None => event,
+        }
+    }
+
+    fn traceparent(&mut self, share: f64) -> String {
+        let flags = u8::from(self.rng.random_bool(share));
+        let (trace, span) = (
+            self.rng.random_range(1..=u128::MAX),
+            self.rng.random_range(1..=u64::MAX),
+        );
+        format!("00-{trace:032x}-{span:016x}-{flags:02x}")
     }
 
     pub(super) fn take(&mut self, count: usize) -> Vec<Event> {

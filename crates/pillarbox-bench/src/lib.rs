@@ -7,6 +7,7 @@
 mod arena;
 mod broker;
 mod checks;
+mod course;
 mod database;
 mod drain;
 mod enqueue;
@@ -14,6 +15,8 @@ mod events;
 mod findings;
 mod idle;
 mod latency;
+mod observability;
+mod observer;
 mod poison;
 mod receive;
 mod relays;
@@ -55,6 +58,7 @@ enum What {
     Idle(idle::Args),
     Poison(poison::Args),
     Checks(checks::Args),
+    Observability(observability::Args),
     Enqueue(enqueue::Args),
 }
 
@@ -108,6 +112,9 @@ pub async fn run(args: Args, target: &Target, host: &dyn Host) -> Result<Finding
         What::Idle(args) => in_arena(target, async |arena| idle::run(&args, arena, host).await).await,
         What::Poison(args) => poison::run(&args, target, host).await,
         What::Checks(args) => in_arena(target, async |arena| checks::run(&args, arena, host).await).await,
+        What::Observability(args) => {
+            in_arena(target, async |arena| observability::run(&args, arena, host).await).await
+        }
         What::Enqueue(args) => in_arena(target, async |arena| enqueue::run(&args, arena, host).await).await,
     }
 }

@@ -4,7 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -29,6 +29,33 @@ struct Running {
     complaints: JoinHandle<String>,
 }
 
+/// How relays differ from the plain ones.
+pub(super) struct Setup {
+    /// More groups of the configuration, below `outbox`.
+    pub(super) groups: Map<String, Value>,
+    pub(super) log: &'static [&'static str],
+    pub(super) run: &'static [&'static str],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            groups: Map::new(),
+            log: &["--log", "warn"],
+            run: &["run", "--no-http"],
+        }
+    }
+}
+
+impl Setup {
+    pub(super) fn with(group: &str, value: Value) -> Self {
+        Self {
+            groups: Map::from_iter([(group.to_owned(), value)]),
+            ..Self::default()
+        }
+    }
+}
+
 /// The relays' closing summaries, added up.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Summary {
@@ -44,17 +71,16 @@ impl Relays {
         count: usize,
         lines: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Self> {
-        Self::start_with(arena, count, lines, None)
+        Self::start_with(arena, count, lines, &Setup::default())
     }
 
-    /// The same, with these checks.
     pub(super) fn start_with(
         arena: &Arena,
         count: usize,
         lines: Option<mpsc::UnboundedSender<String>>,
-        validation: Option<&Value>,
+        setup: &Setup,
     ) -> Result<Self> {
-        let configuration = arena.configuration(validation)?;
+        let configuration = arena.configuration(&setup.groups)?;
         let program = std::env::current_exe().context("can't find this program to start relays")?;
         let mut running = Vec::new();
         for _ in 0..count {
@@ -66,9 +92,11 @@ impl Relays {
                 }
             }
             let mut child = command
-                .args(["--json", "--log", "warn", "--config"])
+                .arg("--json")
+                .args(setup.log)
+                .arg("--config")
                 .arg(configuration.path())
-                .args(["run", "--no-http"])
+                .args(setup.run)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -46,6 +46,31 @@ fn a_drain_on_sqlite_is_measured_and_checked() {
 }
 
 #[test]
+fn the_cost_of_metrics_logs_and_traces_is_measured_in_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let measure = [
+        "--json",
+        "--sink",
+        "stdout:",
+        "bench",
+        "observability",
+        "--events",
+        "1000",
+    ];
+    let report = |sampled: &str| {
+        let output = run(folder.path(), &[&measure[..], &["--sampled", sampled]].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        json(&output)
+    };
+    let all = report("1");
+    assert!(all["ratio"].as_f64().unwrap() > 0.0, "{all}");
+    assert!(all["trace_bytes_per_event"].as_f64().unwrap() > 500.0, "{all}");
+    assert_eq!((&all["events"], &all["spans_dropped"]), (&1000.into(), &0.into()));
+    let none = report("0");
+    assert_eq!(none["trace_bytes_per_event"], 0.0, "{none}");
+}
+
+#[test]
 fn poison_wants_a_broker_with_streams() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(
