@@ -21,4 +21,5 @@ mod pressure;
 mod relays;
 mod stalls;
 mod strangers;
+mod traces;
 mod transactions;

@@ -50,6 +50,7 @@ pub(super) struct Config {
     pub validation: String,
     pub backpressure: String,
     pub dlq: String,
+    pub monitoring: String,
     pub stall_after_seconds: u64,
 }
 
@@ -69,6 +70,7 @@ impl Config {
             validation: "{}".into(),
             backpressure: "{}".into(),
             dlq: "{}".into(),
+            monitoring: "{}".into(),
             stall_after_seconds: 60,
         }
     }
@@ -83,7 +85,7 @@ impl Config {
              routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {}, destination_outage_max_seconds: {}, \
              stall_after_seconds: {} }}\n  \
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n  \
-             backpressure: {}\n  dlq: {}\n",
+             backpressure: {}\n  dlq: {}\n  monitoring: {}\n",
             self.database,
             self.pooler,
             self.sink,
@@ -97,7 +99,8 @@ impl Config {
             self.stall_after_seconds,
             self.validation,
             self.backpressure,
-            self.dlq
+            self.dlq,
+            self.monitoring
         )
     }
 }
