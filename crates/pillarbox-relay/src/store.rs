@@ -6,6 +6,8 @@ pub mod error;
 mod headers;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 mod limits;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
+mod log_search;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
 #[cfg(feature = "postgres")]

@@ -15,6 +15,7 @@ mod discover;
 mod document;
 mod due;
 mod error;
+mod event_log;
 mod field;
 mod json;
 mod keys;

@@ -20,13 +20,15 @@ use crate::{
 
 /// A dead letter before it is written.
 pub(super) struct Letter {
-    seq: Seq,
-    reason: DeadReason,
-    attempts: u32,
+    pub(super) seq: Seq,
+    pub(super) reason: DeadReason,
+    pub(super) attempts: u32,
     fingerprint: String,
     tried: bool,
     failure: Document,
     state: &'static str,
+    /// Whether the event log records the death.
+    pub(super) logged: bool,
 }
 
 impl Letter {
@@ -39,6 +41,7 @@ impl Letter {
             tried: dead.tried,
             failure: failure(&dead.failure, now),
             state: "open",
+            logged: dead.logged,
         }
     }
 
@@ -55,7 +58,7 @@ impl Letter {
         update(self.seq, death)
     }
 
-    fn error(&self) -> &str {
+    pub(super) fn error(&self) -> &str {
         self.failure.get_str("error").unwrap_or_default()
     }
 
@@ -206,6 +209,7 @@ impl Batch {
             tried: false,
             failure: failure(&why, self.now),
             state: "discarded",
+            logged: false,
         }
     }
 }

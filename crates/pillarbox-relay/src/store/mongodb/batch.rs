@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use pillarbox::wire;
 
 use super::{
     after_death::{Letter, latest},
@@ -120,6 +121,7 @@ impl Batch {
         tx.update_all(&at.events, events).await?;
         tx.update_all(&at.parked, parked).await?;
         self.write_letters(tx, &letters).await?;
+        self.append_deaths(tx, &letters).await?;
 
         let mut touched = keys(settlement);
         let leaving: Vec<Seq> = published
@@ -243,6 +245,9 @@ pub(super) fn events_of(seqs: &[Bson]) -> Vec<Document> {
         doc! { "$project": {
             "_id": 0, "seq": 1, "lane": 1, "status": 1, "event_id": 1, "event_type": 1, "topic": 1, "entity_id": 1,
             "partition_key": 1, "retry_count": 1, "now": "$$NOW",
+            // For the event log.
+            "stream": 1, "schema_version": 1, "entity_type": 1, "entity_version": 1, "project_id": 1, "user_id": 1,
+            "correlation_id": format!("$headers.{}", wire::CORRELATION_ID), "created_at": 1,
         } },
     ]
 }

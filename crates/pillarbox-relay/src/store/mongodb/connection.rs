@@ -50,6 +50,7 @@ pub(super) struct Collections {
     pub(super) records: Collection<Document>,
     pub(super) pressure: Collection<Document>,
     pub(super) keys: Collection<Document>,
+    pub(super) log: Collection<Document>,
     pub(super) meta: Collection<Document>,
     pub(super) retired: [Collection<Document>; RETIRED.len()],
 }
@@ -59,7 +60,7 @@ pub(super) const RETIRED: [&str; 3] = ["notices", "notice_sends", "schedules"];
 
 impl Collections {
     /// Each with its name in [`super::schema`]. The one with the version is last.
-    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 10] {
+    pub(super) fn all(&self) -> [(&'static str, &Collection<Document>); 11] {
         [
             ("events", &self.events),
             ("parked", &self.parked),
@@ -70,6 +71,7 @@ impl Collections {
             ("records", &self.records),
             ("pressure", &self.pressure),
             ("keys", &self.keys),
+            ("log", &self.log),
             ("meta", &self.meta),
         ]
     }
@@ -86,6 +88,7 @@ pub(super) fn names(tables: &Tables) -> Vec<(&'static str, String)> {
         "records",
         "pressure",
         "keys",
+        "log",
         "meta",
     ];
     let beside = beside.into_iter().map(|suffix| match suffix {
@@ -177,6 +180,7 @@ impl Connection {
             retired: RETIRED.map(beside),
             pressure: beside("pressure"),
             keys: beside("keys"),
+            log: beside("log"),
             meta: beside("meta"),
             client,
         }

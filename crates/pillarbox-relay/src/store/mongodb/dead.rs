@@ -12,7 +12,8 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use pillarbox::Limits;
 use uuid::Uuid;
 
-use self::letter::{failures, id as letter_id, letter, recovery};
+pub(super) use self::letter::failures;
+use self::letter::{id as letter_id, letter, recovery};
 use super::{MongoStore, connection::Collections, document, field, milliseconds};
 use crate::{
     dead::{
@@ -361,7 +362,7 @@ fn limited(count: usize) -> i64 {
 }
 
 /// The limits for reading a single event.
-fn within(limits: &Limits) -> PageLimit {
+pub(super) fn within(limits: &Limits) -> PageLimit {
     PageLimit {
         events: 1,
         bytes: usize::MAX,

@@ -130,6 +130,20 @@ pub(super) fn fetched_bytes(document: &RawDocument, limit: PageLimit) -> usize {
         + within(fields.name_bytes(), limits::names_fetched_max())
 }
 
+/// The payload as it is delivered, and the headers. What can't be read is left out.
+pub(super) fn content(document: &RawDocument) -> (Bytes, BTreeMap<String, String>) {
+    let fields = Fields(document);
+    let all = Limits::default().payload_bytes_max(usize::MAX);
+    (
+        fields.payload(&all).unwrap_or_default(),
+        fields.headers().unwrap_or_default(),
+    )
+}
+
+pub(super) fn lane_of(document: &RawDocument) -> Lane {
+    Fields(document).lane()
+}
+
 /// The seq of any document that has one.
 pub(super) fn seq_of(document: &RawDocument) -> Seq {
     Fields(document).seq()

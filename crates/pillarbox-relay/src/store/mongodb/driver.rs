@@ -23,7 +23,7 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
             store::mongodb::{MongoStore, RowsStore},
         };
         let store = Arc::new(MongoStore::open(options)?);
-        let mut open = OpenStore::new("mongodb", store.clone());
+        let mut open = OpenStore::new("mongodb", store.clone()).with_event_log(store.clone());
         if options.claim == Claim::Rows {
             open.store = Arc::new(RowsStore::new(store));
         }

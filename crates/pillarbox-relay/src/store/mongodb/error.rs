@@ -12,6 +12,8 @@ use crate::store::{StoreError, StoreErrorKind};
 pub(super) enum TxError {
     Driver(Error),
     Store(StoreError),
+    /// Another run of the whole transaction may succeed.
+    Again,
 }
 
 impl From<Error> for TxError {
@@ -35,7 +37,11 @@ impl From<StoreError> for TxError {
 impl TxError {
     /// A retry of the whole transaction may succeed.
     pub(super) fn is_transient(&self) -> bool {
-        matches!(self, Self::Driver(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR))
+        match self {
+            Self::Driver(error) => error.contains_label(TRANSIENT_TRANSACTION_ERROR),
+            Self::Store(_) => false,
+            Self::Again => true,
+        }
     }
 
     /// It is unknown whether the transaction was committed. Another commit finds out.
@@ -47,6 +53,10 @@ impl TxError {
         match self {
             Self::Driver(error) => explain(&error, table),
             Self::Store(error) => error,
+            Self::Again => StoreError::new(
+                StoreErrorKind::Away,
+                "another write came in between too often: it can be retried",
+            ),
         }
     }
 }
@@ -174,6 +184,15 @@ fn judge_code(code: i32, table: &str) -> Option<(StoreErrorKind, String)> {
 /// A document with this key exists already.
 pub(super) fn is_duplicate(error: &Error) -> bool {
     code(error) == Some(11_000)
+}
+
+/// Of many documents, some exist already, and the others were inserted.
+pub(super) fn are_duplicates(error: &Error) -> bool {
+    let ErrorKind::InsertMany(refused) = &*error.kind else {
+        return false;
+    };
+    let mut errors = refused.write_errors.iter().flatten();
+    refused.write_concern_error.is_none() && errors.all(|error| error.code == 11_000)
 }
 
 /// The server's error code.

@@ -11,7 +11,8 @@
 //! | `_records` | {space, name, place} | version, claims, value, due_at, written_at, expires_at |
 //! | `_pressure` | the place | class, topics: [pattern], soft, hard, max_delay_ms, pending, oldest_at, drained, measured_at |
 //! | `_keys` | a number | n: a counter that writers with `serialise_keys` update first |
-//! | `_meta` | `schema_version` | value |
+//! | `_log` | the position | status (published, dead, void), at, and except for a void position: seq, event_id, topic, stream, event_type, schema_version, entity_type, entity_id, entity_version, partition_key, project_id, user_id, created_at, retry_count as in `<events>`, correlation_id; published: payload, headers; dead: reason, error |
+//! | `_meta` | `schema_version`; `log_position`: the latest position that was taken; `log_expired`: the last one that expired | value |
 //!
 //! A seq is a timestamp of the cluster's clock here and in `<events>`; a low mark is the number the engine knows. Dates are
 //! dates, of the server's clock.
@@ -37,10 +38,10 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-pub(super) const VERSION: i32 = 6;
+pub(super) const VERSION: i32 = 7;
 /// The versions that `migrate` can upgrade: they had other collections and indexes.
-const UPGRADABLE: RangeInclusive<i32> = 3..=5;
-/// The id of the document with the version: the only one of its collection.
+const UPGRADABLE: RangeInclusive<i32> = 3..=6;
+/// The id of the document with the version.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";
 /// Created only on request. `enqueue` knows it by its name.
@@ -83,7 +84,13 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     replica_set(connection).await?;
     let table = connection.tables.name();
     match version(connection).await? {
-        Some(VERSION) => indexed(connection).await,
+        Some(VERSION) => {
+            let at = connection.collections().await?;
+            // Without it, discovery would read every event ever delivered.
+            indexed(connection, &at.events, "pending").await?;
+            // Without it, the event log could have an event twice.
+            indexed(connection, &at.log, "published").await
+        }
         Some(version) if UPGRADABLE.contains(&version) => Err(StoreError::new(
             StoreErrorKind::NotMigrated,
             format!(
@@ -95,23 +102,25 @@ pub(super) async fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Discovery requires its index: without it, it would read every event ever delivered.
-async fn indexed(connection: &Connection) -> Result<(), StoreError> {
-    let at = connection.collections().await?;
-    let names = match connection.run(at.events.list_index_names()).await {
+async fn indexed(
+    connection: &Connection,
+    collection: &Collection<Document>,
+    index: &str,
+) -> Result<(), StoreError> {
+    let names = match connection.run(collection.list_index_names()).await {
         Ok(names) => names,
         Err(error) if error.kind == StoreErrorKind::Away => return Err(error),
         // The collection does not exist.
         Err(_) => Vec::new(),
     };
-    if names.iter().any(|name| name == "pending") {
+    if names.iter().any(|name| name == index) {
         return Ok(());
     }
     Err(StoreError::new(
         StoreErrorKind::NotMigrated,
         format!(
-            "the collection `{}` lacks the index `pending`: the index was dropped, or the collection was created again. Run `pillarbox migrate`",
-            connection.tables.name()
+            "the collection `{}` lacks the index `{index}`: the index was dropped, or the collection was created again. Run `pillarbox migrate`",
+            collection.name()
         ),
     ))
 }

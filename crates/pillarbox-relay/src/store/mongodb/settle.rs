@@ -17,6 +17,7 @@ use super::{
     connection::Connection,
     document::timestamps,
     error::TxError,
+    event_log::append::{Allowed, append_published},
     keys::release,
     lanes::Leases,
     transaction::{Tx, Work},
@@ -36,6 +37,7 @@ pub(super) async fn settle(
     if settlement.is_empty() {
         return Ok(Settled { free: Vec::new() });
     }
+    append_published(connection, &Allowed::Lanes(leases, held), &settlement.logged).await?;
     if settlement.is_plain() && leases.cover(held) {
         let written = publish(connection, &settlement.published).await?;
         // Fewer than given: they were settled before, or are not pending.

@@ -28,7 +28,7 @@ const UPDATES_MAX: usize = 500;
 pub(super) struct Tx<'a> {
     pub(super) at: &'a Collections,
     pub(super) session: ClientSession,
-    connection: &'a Connection,
+    pub(super) connection: &'a Connection,
 }
 
 /// The work of one transaction. It is run again from its start if the server says that this may help.

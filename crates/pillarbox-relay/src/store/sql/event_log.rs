@@ -10,23 +10,19 @@ use pillarbox::Event;
 use uuid::Uuid;
 
 use self::conditions::Conditions;
-use super::{DeadLetterStore, Sql, SqlDatabase, SqlRow, SqlStore, one_row};
+use super::{DeadLetterStore, Sql, SqlDatabase, SqlRow, one_row};
 use crate::{
     event::Seq,
     event_log::{
-        COUNTED_MAX, EventLog, HourCount, Life, LifeRow, LogBounds, LogEntry, LogFilter, LogList, LogOutcome,
-        LogRow, Position,
+        EventLog, HourCount, Life, LifeRow, LogBounds, LogEntry, LogFilter, LogList, LogOutcome, LogRow,
+        Position,
     },
     settlement::DeadReason,
-    store::{PageLimit, StoreError, StoreErrorKind, headers},
+    store::{
+        PageLimit, StoreError, headers,
+        log_search::{self, Found, SearchedLog, Span},
+    },
 };
-
-/// A list without an indexed condition searches this many positions at once, and gives up after some searches.
-const SEARCHED: Position = 50_000;
-const SEARCHES_MAX: usize = 10;
-/// Entries are written in the order of their times, except for the moments between reading the clock and taking a
-/// position.
-const CLOCK_SLACK: Duration = Duration::from_secs(60);
 
 /// Appends what a settlement has just written, in its transaction.
 pub(in crate::store) async fn append<D: SqlDatabase>(
@@ -88,34 +84,7 @@ impl<S: DeadLetterStore> EventLog for S {
         before: Option<Position>,
         count: usize,
     ) -> Result<LogList, StoreError> {
-        let bounds = self.bounds().await?;
-        let (first, end) = positions(self, filter, bounds).await?;
-        let mut end = before.map_or(end, |before| before.min(end));
-        let mut list = LogList::default();
-        for _ in 0..SEARCHES_MAX {
-            if end <= first + 1 {
-                return Ok(list);
-            }
-            let indexed = Conditions::are_indexed(filter);
-            let from = if indexed { first } else { first.max(end - SEARCHED) };
-            let wanted = count - list.entries.len();
-            let found = page(self, filter, from, end, wanted).await?;
-            let full = found.len() == wanted;
-            end = match found.last() {
-                Some(last) if full => last.position,
-                _ => from + 1,
-            };
-            list.entries.extend(
-                found
-                    .into_iter()
-                    .filter(|entry| filter.matches_topic(&entry.event.topic)),
-            );
-            if list.entries.len() >= count {
-                break;
-            }
-        }
-        list.next = (end > first + 1).then_some(end);
-        Ok(list)
+        log_search::list(self, filter, before, count).await
     }
 
     async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError> {
@@ -133,19 +102,9 @@ impl<S: DeadLetterStore> EventLog for S {
     }
 
     async fn counts(&self, filter: &LogFilter) -> Result<Vec<HourCount>, StoreError> {
-        let bounds = self.bounds().await?;
-        let (first, end) = positions(self, filter, bounds).await?;
-        if end - first > COUNTED_MAX {
-            return Err(StoreError::new(
-                StoreErrorKind::Refused,
-                format!(
-                    "there are {} entries in this time, and at most {COUNTED_MAX} can be counted: choose a shorter time",
-                    end - first
-                ),
-            ));
-        }
+        let span = log_search::counted(self, filter).await?;
         let database = self.database();
-        let conditions = Conditions::new(filter, first, end);
+        let conditions = Conditions::new(filter, span);
         let sql = include_str!("event_log/counts.sql").replace("{conditions}", &conditions.sql);
         let rows = database
             .query(statement(database, &sql), conditions.arguments)
@@ -179,60 +138,31 @@ impl<S: DeadLetterStore> EventLog for S {
     }
 }
 
-/// One search of a list: positions from `first` (not included) to `end` (not included).
-async fn page<S: SqlStore>(
-    store: &S,
-    filter: &LogFilter,
-    first: Position,
-    end: Position,
-    count: usize,
-) -> Result<Vec<LogEntry>, StoreError> {
-    let database = store.database();
-    let conditions = Conditions::new(filter, first, end);
-    let sql = include_str!("event_log/list.sql")
-        .replace("{conditions}", &conditions.sql)
-        .replace("{count}", &count.to_string());
-    let rows = database
-        .query(statement(database, &sql), conditions.arguments)
-        .await?;
-    database.read_rows(&rows, entry)
-}
+#[async_trait]
+impl<S: DeadLetterStore> SearchedLog for S {
+    async fn row_from(&self, position: Position) -> Result<Option<(Position, Timestamp)>, StoreError> {
+        let database = self.database();
+        let sql = statement(database, include_str!("event_log/place.sql"));
+        let rows = database.query(sql, arguments!(position)).await?;
+        let mut found = database.read_rows(&rows, |row| Ok((row.integer(0)?, row.time(1)?)))?;
+        Ok(found.pop())
+    }
 
-/// The positions that the filter's time can contain: after the first, before the second.
-async fn positions<S: SqlStore>(
-    store: &S,
-    filter: &LogFilter,
-    bounds: LogBounds,
-) -> Result<(Position, Position), StoreError> {
-    let mut range = (bounds.expired, bounds.last + 1);
-    if let Some(since) = filter.since {
-        range.0 = first_at(store, since - CLOCK_SLACK, bounds).await? - 1;
+    async fn latest(&self, filter: &LogFilter, span: Span, count: usize) -> Result<Found, StoreError> {
+        let database = self.database();
+        let conditions = Conditions::new(filter, span);
+        let sql = include_str!("event_log/list.sql")
+            .replace("{conditions}", &conditions.sql)
+            .replace("{count}", &count.to_string());
+        let rows = database
+            .query(statement(database, &sql), conditions.arguments)
+            .await?;
+        let entries = database.read_rows(&rows, entry)?;
+        Ok(Found {
+            more: entries.len() == count,
+            entries,
+        })
     }
-    if let Some(until) = filter.until {
-        range.1 = first_at(store, until + CLOCK_SLACK, bounds).await?;
-    }
-    Ok((range.0.max(bounds.expired), range.1.min(bounds.last + 1)))
-}
-
-/// The first position at or after a time, by halving: no index on the time is needed.
-async fn first_at<S: SqlStore>(
-    store: &S,
-    time: Timestamp,
-    bounds: LogBounds,
-) -> Result<Position, StoreError> {
-    let database = store.database();
-    let sql = statement(database, include_str!("event_log/place.sql"));
-    let (mut low, mut high) = (bounds.expired + 1, bounds.last + 1);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let rows = database.query(sql.clone(), arguments!(middle)).await?;
-        let found = database.read_rows(&rows, |row| Ok((row.integer(0)?, row.time(1)?)))?;
-        match found.first() {
-            Some((position, at)) if *at < time => low = position + 1,
-            _ => high = middle,
-        }
-    }
-    Ok(low)
 }
 
 fn statement(database: &impl SqlDatabase, sql: &str) -> Sql {

@@ -86,11 +86,14 @@ impl StoreHarness for MongoHarness {
     }
 
     fn event_log(&self) -> Option<Arc<dyn pillarbox_relay::event_log::EventLog>> {
-        None
+        self.store.event_log.clone()
     }
 
     async fn lose_log_position(&self) -> bool {
-        false
+        let meta: Collection<Document> = self.database().collection("outbox_events_meta");
+        let take = doc! { "$inc": { "value": 1_i64 } };
+        let taken = meta.update_one(doc! { "_id": "log_position" }, take).await;
+        taken.unwrap().modified_count == 1
     }
 
     async fn begin(&self) -> Box<dyn OpenTransaction> {

@@ -53,7 +53,7 @@ pub(super) fn with_ids(ids: &[Uuid]) -> Document {
     }
 }
 
-pub(super) fn failures(found: &Document) -> Vec<Failure> {
+pub(in super::super) fn failures(found: &Document) -> Vec<Failure> {
     let stored = found.get_array("failures").map(Vec::as_slice).unwrap_or_default();
     let stored = stored.iter().filter_map(Bson::as_document);
     stored

@@ -12,6 +12,7 @@ use super::{
         connection::Connection,
         document::{timestamp, timestamps},
         error::TxError,
+        event_log::append::{Allowed, append_published},
         milliseconds,
         transaction::{Tx, Work},
     },
@@ -28,6 +29,7 @@ pub(super) async fn settle(connection: &Connection, settlement: &Settlement) -> 
     if settlement.is_empty() {
         return Ok(Settled { free: Vec::new() });
     }
+    append_published(connection, &Allowed::Any, &settlement.logged).await?;
     if settlement.is_plain() {
         let at = connection.collections().await?;
         let update = at
@@ -77,6 +79,7 @@ impl Work for Settling<'_> {
         let at = tx.at;
         tx.update_all(&at.events, updates).await?;
         batch.write_letters(tx, &letters).await?;
+        batch.append_deaths(tx, &letters).await?;
         // Removes a replayed letter's row in the side table, which is not read here.
         tx.counted(1);
         let left: Vec<_> = batch.parked.keys().map(|seq| timestamp(*seq)).collect();

@@ -128,12 +128,36 @@ fn dead_indexes() -> Vec<Index> {
     ]
 }
 
+/// An event is published once. It can die more than once: it can be replayed and die again.
+fn log_indexes() -> Vec<Index> {
+    let of_an_id = |name: &'static str| Index {
+        partial: Some(doc! { name: { "$exists": true } }),
+        ..Index::new(name, doc! { name: 1, "_id": 1 })
+    };
+    vec![
+        Index {
+            unique: true,
+            partial: Some(doc! { "status": "published" }),
+            ..Index::new("published", doc! { "event_id": 1 })
+        },
+        Index {
+            partial: Some(doc! { "status": "dead" }),
+            ..Index::new("died", doc! { "event_id": 1, "_id": 1 })
+        },
+        of_an_id("entity_id"),
+        of_an_id("project_id"),
+        of_an_id("user_id"),
+        of_an_id("correlation_id"),
+    ]
+}
+
 /// Without the one on `_id`, which every collection has.
 pub(super) fn indexes(collection: &str) -> Vec<Index> {
     match collection {
         "events" => event_indexes(),
         "parked" => parked_indexes(),
         "dead" => dead_indexes(),
+        "log" => log_indexes(),
         "recoveries" => vec![Index::new("seq", doc! { "seq": 1 })],
         "records" => vec![Index::new("space_due", doc! { "_id.space": 1, "due_at": 1 })],
         _ => Vec::new(),

@@ -6,14 +6,15 @@ use pillarbox::table::Tables;
 
 use super::{
     super::connection::{RETIRED, names},
+    VERSION,
     index::{Index, indexes, retired},
     validator,
 };
 
 /// A script for mongosh that does the same, in the database it is connected to unless the tables name another.
 pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
-    let mut script = String::from(
-        "// The outbox, version 6. Run it with mongosh on the primary; running it again changes nothing.\n",
+    let mut script = format!(
+        "// The outbox, version {VERSION}. Run it with mongosh on the primary; running it again changes nothing.\n",
     );
     for (name, collection) in names(tables) {
         let (database, _) = place(&collection);
@@ -54,7 +55,8 @@ pub(in crate::store::mongodb) fn script(tables: &Tables) -> String {
             }
         }
         if name == "meta" {
-            let update = "{ _id: \"schema_version\" }, { $set: { value: Int32(6) } }, { upsert: true }";
+            let set = format!("{{ $set: {{ value: Int32({VERSION}) }} }}");
+            let update = format!("{{ _id: \"schema_version\" }}, {set}, {{ upsert: true }}");
             let _ = writeln!(script, "{collection}.updateOne({update});");
         }
     }

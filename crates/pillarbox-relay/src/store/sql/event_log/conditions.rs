@@ -1,7 +1,7 @@
 //! The conditions of a filter, as SQL. Only the given ones are written, so that an index can serve them.
 
 use super::super::Argument;
-use crate::event_log::{LogFilter, Position};
+use crate::{event_log::LogFilter, store::log_search::Span};
 
 pub(super) struct Conditions {
     pub(super) sql: String,
@@ -9,12 +9,11 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// For the positions from `first` (not included) to `end` (not included). A topic pattern is only narrowed: the
-    /// caller compares it itself.
-    pub(super) fn new(filter: &LogFilter, first: Position, end: Position) -> Self {
+    /// A topic pattern is only narrowed: the caller compares it itself.
+    pub(super) fn new(filter: &LogFilter, span: Span) -> Self {
         let mut conditions = Self {
             sql: "l.position > $1 and l.position < $2".into(),
-            arguments: arguments!(first, end),
+            arguments: arguments!(span.first, span.end),
         };
         for (column, value) in [
             ("aggregate_id", filter.aggregate_id.as_deref()),
@@ -43,17 +42,6 @@ impl Conditions {
         conditions
     }
 
-    /// Whether an index leads to the entries that match.
-    pub(super) fn are_indexed(filter: &LogFilter) -> bool {
-        let ids = [
-            &filter.aggregate_id,
-            &filter.project_id,
-            &filter.user_id,
-            &filter.correlation_id,
-        ];
-        ids.into_iter().any(Option::is_some)
-    }
-
     /// `{}` is the value.
     fn add(&mut self, condition: &str, value: Argument) {
         self.arguments.push(value);
@@ -80,6 +68,8 @@ fn prefix(filter: &LogFilter) -> Option<String> {
 mod tests {
     use super::*;
 
+    const SPAN: Span = Span { first: 0, end: 9 };
+
     fn topic(topic: &str) -> LogFilter {
         LogFilter {
             topic: Some(topic.into()),
@@ -97,9 +87,9 @@ mod tests {
 
     #[test]
     fn values_are_never_written_into_the_statement() {
-        let conditions = Conditions::new(&topic("a'b.>"), 0, 9);
+        let conditions = Conditions::new(&topic("a'b.>"), SPAN);
         assert!(!conditions.sql.contains('\''), "{}", conditions.sql);
-        let conditions = Conditions::new(&topic("a'b"), 0, 9);
+        let conditions = Conditions::new(&topic("a'b"), SPAN);
         assert_eq!(
             conditions.sql,
             "l.position > $1 and l.position < $2 and l.topic = $3"

@@ -1,0 +1,219 @@
+//! The event log: a collection with a document for each entry. [`append`] and [`deaths`] write it, and this file reads
+//! it.
+
+pub(super) mod append;
+mod conditions;
+mod deaths;
+mod entry;
+mod life;
+mod positions;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mongodb::{
+    Cursor,
+    bson::{Document, RawDocumentBuf, doc},
+    error::Error,
+    options::Hint,
+};
+use uuid::Uuid;
+
+use self::conditions::{conditions, index};
+use super::{MongoStore, document::time, error::are_duplicates, field};
+use crate::{
+    event_log::{EventLog, HourCount, Life, LogBounds, LogEntry, LogFilter, LogList, LogRow, Position},
+    store::{
+        PageLimit, StoreError,
+        log_search::{self, Found, SearchedLog, Span},
+    },
+};
+
+/// A list ends early rather than have more than this in memory.
+const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+#[async_trait]
+impl EventLog for MongoStore {
+    /// The server sends at most 16 MB at once, whatever the size of the entries.
+    async fn read(&self, after: Position, limit: PageLimit) -> Result<Vec<LogRow>, StoreError> {
+        let at = self.connection.collections().await?;
+        let log = at.log.clone_with_type::<RawDocumentBuf>();
+        let find = log
+            .find(doc! { "_id": { "$gt": after } })
+            .sort(doc! { "_id": 1 })
+            .limit(limited(limit.events))
+            .batch_size(u32::try_from(limit.events).unwrap_or(u32::MAX));
+        let found = self
+            .connection
+            .run(async { within_bytes(find.await?, limit.bytes).await })
+            .await?;
+        Ok(found.0.iter().map(|found| entry::row(found)).collect())
+    }
+
+    /// An insert at a position that an open transaction has taken waits for the end of the transaction.
+    async fn fill(&self, first: Position, last: Position) -> Result<(), StoreError> {
+        if first > last {
+            return Ok(());
+        }
+        let at = self.connection.collections().await?;
+        let now = self.connection.now().await?;
+        let voids = (first..=last).map(|position| entry::void(position, now));
+        let insert = at.log.insert_many(voids).ordered(false);
+        let filled = async {
+            match insert.await {
+                Err(error) if !are_duplicates(&error) => Err(error),
+                _ => Ok(()),
+            }
+        };
+        self.connection.run(filled).await
+    }
+
+    async fn bounds(&self) -> Result<LogBounds, StoreError> {
+        positions::bounds(&self.connection).await
+    }
+
+    async fn list(
+        &self,
+        filter: &LogFilter,
+        before: Option<Position>,
+        count: usize,
+    ) -> Result<LogList, StoreError> {
+        log_search::list(self, filter, before, count).await
+    }
+
+    /// The indexes `published` and `died` serve it.
+    async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError> {
+        let row = life::row(&self.connection, id).await?;
+        let at = self.connection.collections().await?;
+        let log = at.log.clone_with_type::<RawDocumentBuf>();
+        let mut entries = Vec::new();
+        for status in ["published", "dead"] {
+            let these = doc! { "event_id": id.to_string(), "status": status };
+            let found = self.connection.all(log.find(these)).await?;
+            entries.extend(found.iter().map(|found| entry::entry(found)));
+        }
+        entries.sort_by_key(|entry| entry.position);
+        Ok((row.is_some() || !entries.is_empty()).then_some(Life { row, entries }))
+    }
+
+    async fn counts(&self, filter: &LogFilter) -> Result<Vec<HourCount>, StoreError> {
+        let span = log_search::counted(self, filter).await?;
+        let at = self.connection.collections().await?;
+        let by_hour = [
+            doc! { "$match": conditions(filter, span) },
+            doc! { "$group": {
+                "_id": {
+                    "hour": { "$dateTrunc": { "date": "$at", "unit": "hour" } },
+                    "event_type": "$event_type",
+                    "status": "$status",
+                },
+                "n": { "$sum": 1 },
+            } },
+            doc! { "$sort": { "_id": 1 } },
+        ];
+        let by_hour = at.log.aggregate(by_hour).hint(Hint::Name(index(filter).into()));
+        let by_hour: Vec<Document> = self.connection.all(by_hour).await?;
+        let count = |found: &Document| {
+            let of = found.get_document("_id").ok()?;
+            Some(HourCount {
+                hour: field::time(of, "hour"),
+                event_type: field::text(of, "event_type"),
+                status: field::text(of, "status"),
+                count: field::count(found, "n"),
+            })
+        };
+        Ok(by_hour.iter().filter_map(count).collect())
+    }
+
+    /// The end of what expires is recorded first: a reader that misses entries must learn why. If the relay dies before
+    /// they are deleted, the next call deletes them.
+    async fn expire(&self, age: Duration, limit: usize) -> Result<usize, StoreError> {
+        let expired = self.bounds().await?.expired;
+        let before = time(self.connection.now().await?);
+        // A longer age than time has existed: nothing is that old.
+        let Some(before) = before.checked_sub(age).ok().filter(|_| limit > 0) else {
+            return Ok(0);
+        };
+        let at = self.connection.collections().await?;
+        let oldest = at
+            .log
+            .find(doc! { "_id": { "$gt": expired } })
+            .sort(doc! { "_id": 1 })
+            .limit(limited(limit))
+            .projection(doc! { "at": 1 });
+        let oldest: Vec<Document> = self.connection.all(oldest).await?;
+        let old = |found: &&Document| field::time(found, "at") < before;
+        let Some(last) = oldest.iter().take_while(old).last() else {
+            return Ok(0);
+        };
+        let last = field::number(last, "_id");
+        positions::has_expired(&self.connection, last).await?;
+        let these = doc! { "_id": { "$lte": last } };
+        let gone = self.connection.run(at.log.delete_many(these)).await?;
+        Ok(usize::try_from(gone.deleted_count).unwrap_or(usize::MAX))
+    }
+}
+
+#[async_trait]
+impl SearchedLog for MongoStore {
+    async fn row_from(&self, position: Position) -> Result<Option<(Position, Timestamp)>, StoreError> {
+        let at = self.connection.collections().await?;
+        let next = at
+            .log
+            .find_one(doc! { "_id": { "$gte": position } })
+            .sort(doc! { "_id": 1 })
+            .projection(doc! { "at": 1 });
+        let next = self.connection.run(next).await?;
+        Ok(next.map(|next| (field::number(&next, "_id"), field::time(&next, "at"))))
+    }
+
+    /// An index on an id and the position serves a filter by aggregate, project, user or correlation id. Otherwise the
+    /// one on the position does, within the span.
+    async fn latest(&self, filter: &LogFilter, span: Span, count: usize) -> Result<Found, StoreError> {
+        if count == 0 {
+            return Ok(Found {
+                entries: Vec::new(),
+                more: true,
+            });
+        }
+        let at = self.connection.collections().await?;
+        let log = at.log.clone_with_type::<RawDocumentBuf>();
+        let find = log
+            .find(conditions(filter, span))
+            .sort(doc! { "_id": -1 })
+            .hint(Hint::Name(index(filter).into()))
+            .limit(limited(count));
+        let (found, more) = self
+            .connection
+            .run(async { within_bytes(find.await?, LIST_BYTES_MAX).await })
+            .await?;
+        let entries: Vec<LogEntry> = found.iter().map(|found| entry::entry(found)).collect();
+        Ok(Found {
+            more: more || entries.len() == count,
+            entries,
+        })
+    }
+}
+
+/// The first of these documents: as many as have this many bytes together, but at least one. Also whether there are
+/// more.
+async fn within_bytes(
+    mut cursor: Cursor<RawDocumentBuf>,
+    most: usize,
+) -> Result<(Vec<RawDocumentBuf>, bool), Error> {
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while cursor.advance().await? {
+        bytes += cursor.current().as_bytes().len();
+        if !found.is_empty() && bytes > most {
+            return Ok((found, true));
+        }
+        found.push(cursor.current().to_owned());
+    }
+    Ok((found, false))
+}
+
+/// As the server's limit. 0 would mean no limit.
+fn limited(count: usize) -> i64 {
+    i64::try_from(count.max(1)).unwrap_or(i64::MAX)
+}
