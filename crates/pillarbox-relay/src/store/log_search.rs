@@ -27,7 +27,7 @@ pub(super) struct Span {
 pub(super) struct Found {
     /// The latest first. A topic pattern may only narrow them.
     pub(super) entries: Vec<LogEntry>,
-    /// There may be more below the last of them.
+    /// There may be more below the last of them. They can be fewer than asked for, to limit memory.
     pub(super) more: bool,
 }
 
@@ -64,12 +64,13 @@ pub(super) async fn list(
             Some(last) if found.more => last.position,
             _ => from + 1,
         };
+        let ended_early = found.more && found.entries.len() < wanted;
         let matching = found
             .entries
             .into_iter()
             .filter(|entry| filter.matches_topic(&entry.event.topic));
         list.entries.extend(matching);
-        if list.entries.len() >= count {
+        if list.entries.len() >= count || ended_early {
             break;
         }
     }

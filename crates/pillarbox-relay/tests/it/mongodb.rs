@@ -7,6 +7,7 @@ mod assumptions;
 mod costs;
 mod discovery;
 mod enqueueing;
+mod event_log;
 mod faults;
 mod harness;
 mod letters;

@@ -8,6 +8,8 @@ use pillarbox::{Event, Limits};
 use pillarbox_relay::{
     Settlement,
     dead::{Actor, DeadFilter, ReplayAs},
+    event_log::LogFilter,
+    settlement::Dead,
     store::{HeldLane, PageLimit},
 };
 use pillarbox_testkit::{contract::store::scene, servers};
@@ -54,6 +56,17 @@ async fn fill(harness: &MongoHarness) {
             "died_at": DateTime::from_millis(1_700_000_000_000 + i64::from(n)),
         }
     };
+    let entry = |n: u32| {
+        doc! {
+            "_id": i64::from(n), "status": "published", "at": DateTime::from_millis(1_700_000_000_000 + i64::from(n)),
+            "seq": old(n), "event_id": Uuid::now_v7().to_string(), "entity_id": format!("old-{}", n % 50),
+        }
+    };
+    let log = harness.database().collection::<Document>("outbox_events_log");
+    log.insert_many((1..=HISTORY).map(entry)).await.unwrap();
+    let meta = harness.database().collection::<Document>("outbox_events_meta");
+    let position = doc! { "_id": "log_position", "value": i64::from(HISTORY) };
+    meta.insert_one(position).await.unwrap();
     let events: Vec<Document> = (1..=HISTORY).map(event).collect();
     harness.events().insert_many(events).await.unwrap();
     let letters = harness.database().collection::<Document>("outbox_events_dead");
@@ -75,11 +88,12 @@ async fn everything(harness: &MongoHarness) {
     open.admin.enqueue(&Limits::default(), &events).await.unwrap();
     let page = reader.next(PAGE).await.unwrap();
     assert_eq!(page.events.len(), 100);
-    let published = page.events[..50].iter().map(|event| event.seq).collect();
+    let published: Vec<i64> = page.events[..50].iter().map(|event| event.seq).collect();
     settle(
         harness,
         &held,
         Settlement {
+            logged: published.clone(),
             published,
             ..Settlement::default()
         },
@@ -92,11 +106,15 @@ async fn everything(harness: &MongoHarness) {
         delayed: vec![scene::delayed(&page.events[51], scene::LONG)],
         dead: page.events[72..92]
             .iter()
-            .map(|event| scene::dead(event, 1))
+            .map(|event| Dead {
+                logged: true,
+                ..scene::dead(event, 1)
+            })
             .collect(),
         ..Settlement::default()
     };
     settle(harness, &held, mixed).await;
+    read_the_log(harness, &page.events[0].event).await;
     store.due(&held, None, PAGE).await.unwrap();
     store.blocked_keys(&held).await.unwrap();
 
@@ -151,6 +169,32 @@ async fn everything(harness: &MongoHarness) {
     store.reader(&held).next(PAGE).await.unwrap();
 }
 
+async fn read_the_log(harness: &MongoHarness, event: &Event) {
+    let log = harness.store.event_log.clone().unwrap();
+    let bounds = log.bounds().await.unwrap();
+    assert_eq!(bounds.last, i64::from(HISTORY) + 70);
+    log.read(bounds.last - 50, PAGE).await.unwrap();
+    log.fill(bounds.last, bounds.last + 1).await.unwrap();
+    assert_eq!(log.life(event.id).await.unwrap().unwrap().entries.len(), 1);
+    let since = jiff::Timestamp::now() - Duration::from_secs(600);
+    let sets: [fn(&mut LogFilter); 5] = [
+        |_| {},
+        |filter| filter.aggregate_id = Some("k1".into()),
+        |filter| filter.project_id = Some("none".into()),
+        |filter| filter.user_id = Some("none".into()),
+        |filter| filter.correlation_id = Some("none".into()),
+    ];
+    for set in sets {
+        let mut filter = LogFilter::default();
+        set(&mut filter);
+        log.list(&filter, None, 20).await.unwrap();
+        filter.since = Some(since);
+        log.list(&filter, None, 20).await.unwrap();
+        log.counts(&filter).await.unwrap();
+    }
+    assert_eq!(log.expire(Duration::from_secs(600), 100).await.unwrap(), 100);
+}
+
 async fn settle(harness: &MongoHarness, held: &[HeldLane], settlement: Settlement) {
     harness.store.store.settle(held, &settlement).await.unwrap();
 }
@@ -180,6 +224,7 @@ async fn every_query_goes_by_an_index_and_the_history_costs_nothing() {
         "outbox_events_parked",
         "outbox_events_dead",
         "outbox_events_recoveries",
+        "outbox_events_log",
     ];
     let large = large.map(|name| format!("{}.{name}", database.name()));
     // A lookup in another collection is recorded at the collection of the command.

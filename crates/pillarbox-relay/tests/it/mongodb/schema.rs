@@ -254,6 +254,44 @@ fn event() -> Event {
 }
 
 #[tokio::test]
+async fn an_outbox_of_version_6_gets_its_event_log() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = MongoHarness::new(server).await;
+    let collection = |name: &str| harness.database().collection::<Document>(name);
+    let log = collection("outbox_events_log");
+    let (store, admin) = (&harness.store.store, &harness.store.admin);
+    log.drop().await.unwrap();
+    let error = store.check().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotMigrated);
+    assert!(error.to_string().contains("outbox_events_log"), "{error}");
+    collection("outbox_events_meta")
+        .update_one(doc! { "_id": "schema_version" }, doc! { "$set": { "value": 6 } })
+        .await
+        .unwrap();
+    let error = store.check().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotMigrated);
+    assert!(error.to_string().contains("run `pillarbox migrate`"), "{error}");
+    let done = admin.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 6"), "{done:?}");
+    store.check().await.unwrap();
+    let names = log.list_index_names().await.unwrap();
+    for name in [
+        "published",
+        "died",
+        "entity_id",
+        "project_id",
+        "user_id",
+        "correlation_id",
+    ] {
+        assert!(names.iter().any(|there| there == name), "{name}: {names:?}");
+        let line = format!("\"name\":\"{name}\"");
+        assert!(admin.migration_sql().contains(&line), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn an_outbox_of_version_3_is_brought_up_to_date() {
     let Some(server) = servers::mongo().await else {
         return;

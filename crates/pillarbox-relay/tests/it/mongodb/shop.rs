@@ -189,7 +189,7 @@ pub(super) fn relay(url: &str, sink: &Arc<Noting>) -> EngineHandle {
     Engine {
         store: connect::store(&options).unwrap().store,
         sinks: BTreeMap::from([("noting".into(), sink)]),
-        routes: Routes::to_one("noting"),
+        routes: Routes::to_one("noting").event_log(true),
         options: Options {
             lease: Duration::from_secs(2),
             retry: RetryPolicy {
