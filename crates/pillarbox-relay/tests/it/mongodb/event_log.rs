@@ -97,6 +97,36 @@ async fn entries_of_a_relay_that_died_before_it_marked_the_events_are_not_repeat
 }
 
 #[tokio::test]
+async fn events_whose_entries_cannot_be_written_are_settled_later_with_them() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = Arc::new(MongoHarness::new(server).await);
+    let log = log_of(&harness);
+    let scene = Scene::new(harness.clone()).await;
+    let events = scene.stored("a", 2).await;
+    let refuse = async |validator: Document| {
+        let command = doc! { "collMod": "outbox_events_log", "validator": validator };
+        harness.database().run_command(command).await.unwrap();
+    };
+    let mut death = dead(&events[1], 1);
+    death.logged = true;
+    let mixed = Settlement {
+        dead: vec![death],
+        ..Settlement::default()
+    };
+    for (event, settlement) in events.iter().zip([logged(&events[..1]), mixed]) {
+        refuse(doc! { "never": true }).await;
+        let refused = scene.store.settle(&scene.held, &settlement).await;
+        assert_eq!(refused.unwrap_err().kind, StoreErrorKind::Refused);
+        assert_eq!(scene.row(event).await.status, "pending");
+        refuse(doc! {}).await;
+        scene.settle(settlement).await;
+    }
+    assert_eq!(entry_ids(&followed(&log).await), ids(&events));
+}
+
+#[tokio::test]
 async fn an_entry_whose_position_was_made_void_takes_those_behind_it_along() {
     let Some(server) = servers::mongo().await else {
         return;
