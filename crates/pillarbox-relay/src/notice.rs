@@ -34,7 +34,7 @@ pub use self::{
     command::CommandChannel,
     decide::{Gone, News, decide, gone},
     log::LogChannel,
-    message::{About, AboutTrouble, Kind, Message},
+    message::{About, AboutTrouble, Kind, Message, Sample},
     signature::{Secret, SecretError},
     store::{Claim, Delivery, Notices},
     trouble::TroubleWatch,

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use serde::de::DeserializeOwned;
+use tracing::field::display;
 
 use super::{About, AboutTrouble, Channel, ChannelError, Kind, Message};
 
@@ -53,33 +54,34 @@ impl LogChannel {
         let (fingerprint, look) = (&*about.fingerprint, &*about.look);
         let (reason, error) = (about.reason.as_str(), &*about.error);
         let (count, new) = (about.count, about.new);
+        let sample = about.sample.as_ref();
+        let event_id = sample.map(|sample| display(sample.event_id));
+        let event_type = sample.map(|sample| &*sample.event_type);
+        let aggregate_type = sample.and_then(|sample| sample.aggregate_type.as_deref());
+        let aggregate_id = sample.and_then(|sample| sample.aggregate_id.as_deref());
+        // Macros of `tracing` need the level and the message as constants.
+        macro_rules! died {
+            ($level:ident, $message:literal $(, $more:ident)?) => {
+                tracing::$level!(
+                    fingerprint,
+                    count,
+                    $($more,)?
+                    reason,
+                    error,
+                    event_id,
+                    event_type,
+                    aggregate_type,
+                    aggregate_id,
+                    look,
+                    $message
+                )
+            };
+        }
         match kind {
-            Kind::Opened if self.alert => {
-                tracing::error!(fingerprint, count, reason, error, look, "events are dead")
-            }
-            Kind::Opened => tracing::warn!(fingerprint, count, reason, error, look, "events are dead"),
-            Kind::More if self.alert => {
-                tracing::error!(
-                    fingerprint,
-                    count,
-                    new,
-                    reason,
-                    error,
-                    look,
-                    "more events are dead"
-                )
-            }
-            Kind::More => {
-                tracing::warn!(
-                    fingerprint,
-                    count,
-                    new,
-                    reason,
-                    error,
-                    look,
-                    "more events are dead"
-                )
-            }
+            Kind::Opened if self.alert => died!(error, "events are dead"),
+            Kind::Opened => died!(warn, "events are dead"),
+            Kind::More if self.alert => died!(error, "more events are dead", new),
+            Kind::More => died!(warn, "more events are dead", new),
             Kind::Recovered => {
                 let replayed = about.replayed.unwrap_or_default();
                 let discarded = about.discarded.unwrap_or_default();
@@ -89,6 +91,10 @@ impl LogChannel {
                     discarded,
                     reason,
                     error,
+                    event_id,
+                    event_type,
+                    aggregate_type,
+                    aggregate_id,
                     "no dead letter of this cause is open any more"
                 );
             }

@@ -2,15 +2,18 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::{
-    dead::DeadGroup,
+    dead::{DeadDetails, DeadGroup},
     settlement::DeadReason,
     store::{Trouble, TroubleKind},
 };
 
 /// Errors are cut to this length in a notice.
 const ERROR_CHARS_MAX: usize = 1_000;
+/// Names of a sample letter are cut to this length. The library allows less, but any program can write rows.
+const NAME_CHARS_MAX: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
@@ -59,6 +62,9 @@ pub struct About {
     pub topics: u64,
     pub first_died_at: Timestamp,
     pub last_died_at: Timestamp,
+    /// One of the letters. A recovery has the one of the notice before. Missing in a test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
     /// Only for a recovery: letters that were replayed, and letters that were discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<u64>,
@@ -70,6 +76,34 @@ pub struct About {
     pub relay: String,
     /// The command that shows the letters.
     pub look: String,
+}
+
+/// One letter of a cause, by name. It has nothing of the payload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    pub event_id: Uuid,
+    pub event_type: String,
+    /// `None` if the event's row is gone or can't be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregate_id: Option<String>,
+}
+
+impl Sample {
+    pub fn of(details: &DeadDetails) -> Self {
+        let event = details.event.as_ref();
+        Self {
+            event_id: details.letter.id,
+            event_type: cut(&details.letter.event_type, NAME_CHARS_MAX),
+            aggregate_type: event.map(|event| cut(&event.aggregate_type, NAME_CHARS_MAX)),
+            aggregate_id: event.map(|event| cut(&event.aggregate_id, NAME_CHARS_MAX)),
+        }
+    }
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
 }
 
 /// A notice about what keeps relays from delivering.
@@ -97,7 +131,7 @@ impl AboutTrouble {
             fingerprint: fingerprint.to_owned(),
             trouble: trouble.kind,
             what: trouble.what.clone(),
-            why: trouble.why.chars().take(ERROR_CHARS_MAX).collect(),
+            why: cut(&trouble.why, ERROR_CHARS_MAX),
             since: trouble.since,
             relays,
             outbox: outbox.to_owned(),
@@ -108,18 +142,19 @@ impl AboutTrouble {
 }
 
 impl About {
-    pub fn group(group: &DeadGroup, new: u64, outbox: &str, relay: &str) -> Self {
+    pub fn group(group: &DeadGroup, sample: Option<Sample>, outbox: &str, relay: &str) -> Self {
         Self {
             fingerprint: group.fingerprint.clone(),
             reason: group.reason,
             sink: group.sink.clone(),
-            error: group.error.chars().take(ERROR_CHARS_MAX).collect(),
+            error: cut(&group.error, ERROR_CHARS_MAX),
             count: group.count,
-            new,
+            new: group.count,
             keys: group.keys,
             topics: group.topics,
             first_died_at: group.first_died_at,
             last_died_at: group.last_died_at,
+            sample,
             replayed: None,
             discarded: None,
             outbox: outbox.to_owned(),
@@ -141,6 +176,7 @@ impl About {
             topics: 0,
             first_died_at: now,
             last_died_at: now,
+            sample: None,
             replayed: None,
             discarded: None,
             outbox: outbox.to_owned(),

@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    About, Gone, Kind, News, Notices, Options, Telling, Told, decide,
+    About, Gone, Kind, News, Notices, Options, Sample, Telling, Told, decide,
     deliver::{Line, open_channels},
     gone,
     trouble::is_trouble,
 };
 use crate::{
-    dead::{CAUSES_MAX, CauseResult, DeadFilter, DeadLetters},
+    dead::{CAUSES_MAX, CauseResult, DeadFilter, DeadLetters, DeadState},
     engine::progress::Progress,
     store::StoreError,
 };
@@ -160,7 +160,8 @@ impl Watch {
         let Some(group) = self.dead_letters.groups(&filter).await?.pop() else {
             return Ok(None);
         };
-        let mut about = About::group(&group, group.count, &self.outbox, &self.relay);
+        let sample = self.sample(&filter).await?;
+        let mut about = About::group(&group, sample, &self.outbox, &self.relay);
         if let Some(before) = before.filter(|_| news.kind == Kind::More) {
             let later = DeadFilter {
                 since: Some(before.last_died_at.saturating_add(MICROSECOND).unwrap_or(now)),
@@ -172,6 +173,19 @@ impl Watch {
             about.first_died_at = about.first_died_at.min(since(before));
         }
         Ok(Some(telling(now, news.kind, before, about)))
+    }
+
+    /// The latest open letter. `None`: all were replayed or discarded since the cause was counted.
+    async fn sample(&self, filter: &DeadFilter) -> Result<Option<Sample>, StoreError> {
+        let latest = self
+            .dead_letters
+            .list(filter, Some(DeadState::Open), None, 1)
+            .await?;
+        let Some(letter) = latest.first() else {
+            return Ok(None);
+        };
+        let details = self.dead_letters.show(letter.id).await?;
+        Ok(details.as_ref().map(Sample::of))
     }
 
     fn recovered(&self, now: Timestamp, before: &Told, outcome: CauseResult) -> Telling {

@@ -26,6 +26,7 @@ pub mod records;
 pub mod recovering;
 pub mod releasing;
 pub mod reprocessing;
+pub mod samples;
 pub mod scene;
 pub mod settling;
 pub mod versions;
@@ -214,6 +215,8 @@ macro_rules! store_contract {
             notices::a_replayed_event_that_still_waits_is_no_recovery,
             notices::a_trouble_has_one_notice_and_one_when_it_ends,
             notices::old_records_of_ended_causes_are_deleted,
+            samples::a_notice_names_one_letter_and_shows_no_payload,
+            samples::a_letter_whose_row_is_broken_is_named_without_its_aggregate,
             records::a_write_needs_the_version_it_replaces,
             records::of_several_writers_one_succeeds,
             records::changes_are_written_all_or_none,

@@ -30,6 +30,15 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
                 (&"first".into(), &"outbox_events".into())
             );
             assert_eq!(data["reason"], "permanent_failure");
+            let sample = &data["sample"];
+            assert_eq!(
+                (&sample["event_type"], &sample["aggregate_type"]),
+                (&"X".into(), &"a".into())
+            );
+            let aggregate: u8 = sample["aggregate_id"].as_str().unwrap().parse().unwrap();
+            assert!(aggregate < 100, "{sample}");
+            let shown = scene.json(&["dead", "show", sample["event_id"].as_str().unwrap()]);
+            assert_eq!(shown["fingerprint"], data["fingerprint"]);
             assert!(
                 data["error"].as_str().unwrap().contains("no route matches"),
                 "{data}"
@@ -77,6 +86,11 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
         let heard: HashSet<(String, String)> = commanded.iter().map(what).collect();
         let sent: HashSet<(String, String)> = notices.iter().map(|notice| what(&notice.json())).collect();
         assert_eq!((commanded.len(), heard), (7, sent));
+        assert!(
+            commanded
+                .iter()
+                .all(|notice| notice["data"]["sample"].is_object())
+        );
         let environment = std::fs::read_to_string(scene.told_file().with_extension("env")).unwrap();
         assert!(
             environment.contains("PATH=") && !environment.contains("PILLARBOX_"),
@@ -85,6 +99,17 @@ async fn hundreds_of_deaths_of_three_causes_are_three_notices_and_three_ends() {
         relay.says("events are dead");
         let log = relay.stop();
         assert_eq!(log.matches("WARN events are dead").count(), 4, "{log}");
+        let lines = log.lines().filter(|line| line.contains("WARN events are dead"));
+        for line in lines {
+            for field in [
+                "event_id=",
+                "event_type=\"X\"",
+                "aggregate_type=\"a\"",
+                "aggregate_id=",
+            ] {
+                assert!(line.contains(field), "{line}");
+            }
+        }
         assert_eq!(
             log.matches("INFO no dead letter of this cause is open any more")
                 .count(),
