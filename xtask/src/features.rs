@@ -14,6 +14,7 @@ const COMBINATIONS: &[(&[&str], &[&str])] = &[
     (&["pillarbox"], &["mongodb"]),
     (&["pillarbox"], &["tokio-postgres"]),
     (&["pillarbox"], &["diesel"]),
+    (&["pillarbox"], &["log"]),
     (&["pillarbox"], &["trace"]),
     (&["pillarbox"], &["testing"]),
     (&["pillarbox"], &["nats", "postgres"]),

@@ -42,7 +42,7 @@ pub mod event;
 pub mod event_log;
 pub mod health;
 pub mod http_client;
-pub mod log;
+mod log;
 pub mod metrics;
 pub mod notice;
 pub mod pressure;

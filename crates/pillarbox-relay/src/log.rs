@@ -4,7 +4,6 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use pillarbox::{Enqueued, Event};
 use tokio::time::Instant;
 
 use crate::{
@@ -20,16 +19,10 @@ pub const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 const KINDS_MAX: usize = 200;
 const OTHER_KINDS: &str = "other";
 
-/// This process has committed these events. Duplicates were not written.
-pub fn committed(events: &[Event], results: &[Enqueued]) {
-    for (event, result) in events.iter().zip(results) {
-        if *result == Enqueued::New {
-            enqueued(event);
-        }
-    }
-}
-
-fn enqueued(event: &Event) {
+/// Discovery read an event, which any program may have written. The crate `pillarbox` logs the same where it writes
+/// an event.
+pub(crate) fn discovered(stored: &StoredEvent) {
+    let event = &stored.event;
     tracing::debug!(
         event_id = %event.id,
         event_type = event.event_type,
@@ -38,11 +31,6 @@ fn enqueued(event: &Event) {
         topic = event.topic,
         "outbox_event_enqueued"
     );
-}
-
-/// Discovery read an event, which any program may have written.
-pub(crate) fn discovered(stored: &StoredEvent) {
-    enqueued(&stored.event);
 }
 
 /// A sink stored an event. `attempt` counts from 1.

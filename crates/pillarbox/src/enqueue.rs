@@ -2,6 +2,8 @@
 //! broker.
 
 mod error;
+#[cfg(feature = "log")]
+mod log;
 #[cfg(feature = "mongodb")]
 mod mongodb;
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "diesel"))]
@@ -145,6 +147,9 @@ impl Outbox {
     }
 
     /// Writes one event in `tx`. It is delivered if and only if `tx` commits.
+    ///
+    /// With the feature `log`, which `postgres` and `sqlite` turn on, each new event is logged at debug as
+    /// `outbox_event_enqueued`, without its payload. `tx` may still roll back after that.
     pub async fn enqueue<T: Transaction>(&self, tx: &mut T, event: &Event) -> Result<Enqueued, EnqueueError> {
         let enqueued = self.enqueue_all(tx, std::slice::from_ref(event)).await?;
         Ok(enqueued[0])
@@ -172,6 +177,8 @@ impl Outbox {
         }
         let enqueued = tx.insert(self, events).await?;
         assert_eq!(enqueued.len(), events.len(), "one answer for each event");
+        #[cfg(feature = "log")]
+        log::enqueued(events, &enqueued);
         Ok(enqueued)
     }
 

@@ -108,7 +108,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         Err(AdminEnqueueError::Refused(busy @ EnqueueError::Busy { .. })) => return refused(&busy, context),
         Err(error) => return Err(explain(error, &given.lines)),
     };
-    pillarbox_relay::log::committed(&given.events, &results);
     report(&given.events, &results, context)?;
     Ok(Answer::Yes)
 }

@@ -109,7 +109,6 @@ pub(super) async fn write(
         .enqueue(&api.limits, &events)
         .await
         .map_err(|error| refusal(error, &api.limits))?;
-    pillarbox_relay::log::committed(&events, &results);
     let new = results.iter().filter(|result| **result == Enqueued::New).count();
     let duplicate = results.len() - new;
     let one = |(event, result): (&Event, Enqueued)| One {

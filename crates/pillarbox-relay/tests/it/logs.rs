@@ -1,5 +1,7 @@
 //! The log lines that docs/LOGS.md promises, and the state of a sink that has no events.
 
+mod enqueued;
+
 use std::{
     collections::{BTreeMap, HashMap},
     io,
