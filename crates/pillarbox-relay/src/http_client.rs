@@ -6,12 +6,16 @@ use std::{error::Error as _, sync::Arc, time::Duration};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
+use crate::tls::{self, PemError, TlsFiles};
+
 #[derive(Debug, Error)]
 pub enum HttpClientError {
     #[error("can't create the HTTP client: {0}")]
     Client(#[from] reqwest::Error),
     #[error("the TLS settings of the HTTP client are refused: {0}")]
     Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    File(#[from] PemError),
     /// The part that was read is dropped.
     #[error("the answer is larger than {bytes_max} bytes")]
     TooLarge { bytes_max: usize },
@@ -20,13 +24,32 @@ pub enum HttpClientError {
 /// A client with this timeout for a whole request, including its answer. It trusts the certificate authorities of the
 /// machine.
 pub fn client(timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
+    client_with(timeout, &TlsFiles::default(), "")
+}
+
+/// The same, with other authorities or a certificate. `named` says where the files are named.
+pub fn client_with(
+    timeout: Duration,
+    files: &TlsFiles,
+    named: &str,
+) -> Result<reqwest::Client, HttpClientError> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let trusted = match &files.ca {
+        Some(ca) => tls::certificates(ca, named)?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    roots.add_parsable_certificates(trusted);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let tls = match &files.identity {
+        Some((certificate, key)) => tls.with_client_auth_cert(
+            tls::certificates(certificate, named)?,
+            tls::private_key(key, named)?,
+        )?,
+        None => tls.with_no_client_auth(),
+    };
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .timeout(timeout)

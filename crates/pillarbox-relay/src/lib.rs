@@ -54,6 +54,7 @@ pub mod scale;
 pub mod settlement;
 pub mod sink;
 pub mod store;
+pub mod tls;
 pub mod trace;
 pub mod verdict;
 

@@ -10,8 +10,6 @@ pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod null;
-#[cfg(any(feature = "nats", feature = "kafka"))]
-mod pem;
 pub mod stdout;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

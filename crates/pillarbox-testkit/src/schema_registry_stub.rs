@@ -1,6 +1,8 @@
 //! A stub of a schema registry's HTTP API, as far as the relay uses it. It is not a registry: a real one is a
 //! Java service that is not available here. It answers `GET /subjects/{subject}/versions/{version}` and can
-//! be away, slow, broken or return nonsense.
+//! be away, slow, broken or return nonsense. It can also speak TLS.
+
+mod tls;
 
 use std::{
     collections::HashMap,
@@ -12,10 +14,12 @@ use std::{
 
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    net::TcpListener,
     task::JoinHandle,
 };
+
+pub use self::tls::TlsServer;
 
 /// How it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +47,7 @@ struct State {
 
 /// A running stub on its own port, until it is dropped.
 pub struct SchemaRegistryStub {
+    scheme: &'static str,
     address: SocketAddr,
     state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
@@ -50,20 +55,39 @@ pub struct SchemaRegistryStub {
 
 impl SchemaRegistryStub {
     pub async fn start() -> io::Result<Self> {
+        Self::start_with(None).await
+    }
+
+    /// With https.
+    pub async fn start_secure(tls: TlsServer) -> io::Result<Self> {
+        Self::start_with(Some(tls)).await
+    }
+
+    async fn start_with(tls: Option<TlsServer>) -> io::Result<Self> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State::default()));
-        let task = tokio::spawn(serve(listener, state.clone()));
-        Ok(Self { address, state, task })
+        let task = tokio::spawn(serve(listener, tls, state.clone()));
+        Ok(Self {
+            scheme,
+            address,
+            state,
+            task,
+        })
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// The URL with a user and a password in it.
     pub fn url_with(&self, user: &str) -> String {
-        format!("http://{user}@{}", self.address)
+        format!("{}://{user}@{}", self.scheme, self.address)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub fn put(&self, subject: &str, version: i32, schema: &str) {
@@ -102,17 +126,23 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
+async fn serve(listener: TcpListener, tls: Option<TlsServer>, state: Arc<Mutex<State>>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let state = state.clone();
+        let (state, tls) = (state.clone(), tls.clone());
         tokio::spawn(async move {
             // Ignore clients that disconnect.
-            let _ = answer(stream, &state).await;
+            let _ = match tls {
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => answer(stream, &state).await,
+                    Err(error) => Err(error),
+                },
+                None => answer(stream, &state).await,
+            };
         });
     }
 }
 
-async fn answer(stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, state: &Mutex<State>) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut first = String::new();
     stream.read_line(&mut first).await?;

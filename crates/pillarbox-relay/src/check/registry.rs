@@ -28,6 +28,7 @@ use super::{recent::Recent, schema::Schema, schemas::Lookup};
 use crate::{
     event::Seq,
     http_client::{self, HttpClientError},
+    tls::TlsFiles,
 };
 
 /// How many schemas are kept.
@@ -41,6 +42,9 @@ const PATIENCE: u32 = 5;
 const ASKED_AT_ONCE: usize = 8;
 /// So that the timeout of a request ends first. It records that the registry is away.
 const GRACE: Duration = Duration::from_millis(250);
+/// Where its files are named, for errors.
+const NAMED: &str = "the settings of the schema registry";
+
 #[derive(Debug, Error)]
 pub enum RegistryError {
     #[error("the schema registry's address can't be used: {0}")]
@@ -68,6 +72,8 @@ pub struct RegistryOptions {
     pub when_away: WhenAway,
     /// How long events wait for an answer. After that, the registry counts as away.
     pub timeout: Duration,
+    /// For an address with https.
+    pub tls: TlsFiles,
 }
 
 impl RegistryOptions {
@@ -77,6 +83,7 @@ impl RegistryOptions {
             subject: "{event_type}".into(),
             when_away: WhenAway::default(),
             timeout: Duration::from_secs(2),
+            tls: TlsFiles::default(),
         }
     }
 }
@@ -130,7 +137,7 @@ impl Registry {
         let _ = base.set_username("");
         let _ = base.set_password(None);
         Ok(Self {
-            client: http_client::client(options.timeout * PATIENCE)?,
+            client: http_client::client_with(options.timeout * PATIENCE, &options.tls, NAMED)?,
             timeout: options.timeout,
             base,
             user,

@@ -149,6 +149,12 @@ mod tests {
         ] {
             assert_eq!(redacted(url), shown);
         }
+        assert_eq!(
+            redacted(
+                "postgres://app@a/shop?sslmode=verify-full&password=geheim&sslkey=-----BEGIN%20KEY&sslcert=a.pem"
+            ),
+            "postgres://app@a/shop?sslmode=verify-full&password=***&sslkey=***&sslcert=a.pem"
+        );
         for password in ["1/geheim", "1?geheim", "1#geheim", "/geheim"] {
             let shown = redacted(&format!("postgres://app:{password}@127.0.0.1/shop"));
             assert!(!shown.contains("geheim"), "{shown}");

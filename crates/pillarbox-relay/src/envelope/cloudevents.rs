@@ -82,8 +82,8 @@ pub(super) fn message<'a>(
             (headers, event.payload.clone())
         }
         Mode::Structured => {
-            let body = serde_json::to_vec(&Structured::new(outgoing, source)?)
-                .map_err(|error| not_json(&error))?;
+            let body =
+                serde_json::to_vec(&Structured::new(outgoing, source)?).map_err(|error| not_json(&error))?;
             (vec![(wire::CONTENT_TYPE.into(), STRUCTURED.into())], body.into())
         }
     };

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::tls::PemError;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SinkErrorKind {
@@ -70,6 +72,12 @@ pub struct SinkError {
     pub message: String,
     /// The event may have arrived, because the answer was lost.
     pub in_doubt: bool,
+}
+
+impl From<PemError> for SinkError {
+    fn from(error: PemError) -> Self {
+        Self::new(SinkErrorKind::Misconfigured, error.to_string())
+    }
 }
 
 impl SinkError {

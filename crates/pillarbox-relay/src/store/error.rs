@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::tls::PemError;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
@@ -25,6 +27,12 @@ pub struct StoreError {
     context: String,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl From<PemError> for StoreError {
+    fn from(error: PemError) -> Self {
+        Self::new(StoreErrorKind::Misconfigured, error.to_string())
+    }
 }
 
 impl StoreError {

@@ -15,5 +15,6 @@ mod simulation;
 mod sinks;
 mod sqlite;
 mod stall;
+mod tls;
 mod traces;
 mod versions;

@@ -20,6 +20,8 @@ pub struct PostgresOptions {
     pub fsync: bool,
     /// Additional settings, as in postgresql.conf.
     pub settings: Vec<(String, String)>,
+    /// Files in the data folder: name and content. Only the server can read them, as it demands for a key.
+    pub files: Vec<(String, String)>,
 }
 
 impl Default for PostgresOptions {
@@ -34,6 +36,7 @@ impl Default for PostgresOptions {
             version,
             fsync: true,
             settings: Vec::new(),
+            files: Vec::new(),
         }
     }
 }
@@ -43,6 +46,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds a file to the data folder, for example `pg_hba.conf`.
+    #[must_use]
+    pub fn file(mut self, name: &str, content: String) -> Self {
+        self.files.push((name.to_owned(), content));
         self
     }
 }
@@ -179,6 +189,10 @@ impl Cluster {
             "initdb failed: {}",
             String::from_utf8_lossy(&made.stderr)
         );
+
+        for (name, content) in &options.files {
+            service.write_private(&data.join(name), content)?;
+        }
 
         let mut cluster = Self { bin, service };
         on_a_free_port(|port| {

@@ -123,6 +123,16 @@ impl Service {
         command
     }
 
+    /// Writes a file that only the folder's owner can read.
+    pub(super) fn write_private(&self, path: &Path, content: &str) -> Result<()> {
+        fs::write(path, content)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        if let Some(account) = self.account {
+            chown(path, Some(account.user), Some(account.group))?;
+        }
+        Ok(())
+    }
+
     /// Starts the server in its own process group, so that Ctrl-C reaches only the tests.
     pub(super) fn spawn(&mut self, mut command: Command) -> Result<()> {
         ensure!(

@@ -1,12 +1,15 @@
 //! The checks before publishing.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, path::PathBuf, time::Duration};
 
-use pillarbox_relay::check::{
-    CheckOptions, OnFailure,
-    registry::{self, RegistryOptions, WhenAway},
-    rules::{Rule, RuleOptions},
-    schemas::{SchemaOptions, SchemaSource},
+use pillarbox_relay::{
+    check::{
+        CheckOptions, OnFailure,
+        registry::{self, RegistryOptions, WhenAway},
+        rules::{Rule, RuleOptions},
+        schemas::{SchemaOptions, SchemaSource},
+    },
+    tls::TlsFiles,
 };
 
 use super::{Problems, within};
@@ -46,6 +49,7 @@ pub(super) fn checks(outbox: &schema::Outbox, problems: &mut Problems) -> CheckS
 }
 
 fn schemas(validation: &schema::Validation, problems: &mut Problems) -> Option<SchemaOptions> {
+    let identity = identity(validation, problems);
     let mut refuse = |name: &str, text: String| problems.push((key(name), text));
     if let Some(url) = &validation.schema_registry_url
         && let Err(error) = registry::parse(url)
@@ -88,6 +92,10 @@ fn schemas(validation: &schema::Validation, problems: &mut Problems) -> Option<S
                 schema::WhenAway::Pass => WhenAway::Pass,
                 schema::WhenAway::Reject => WhenAway::Reject,
             },
+            tls: TlsFiles {
+                ca: validation.schema_registry_ca.clone(),
+                identity,
+            },
             ..RegistryOptions::new(url)
         }),
         (None, None) => {
@@ -110,6 +118,19 @@ fn schemas(validation: &schema::Validation, problems: &mut Problems) -> Option<S
         missing_passes: validation.schema_missing == schema::SchemaMissing::Pass,
         on_failure: on_failure(validation.schema_on_failure),
     })
+}
+
+/// Our certificate for the registry, and its key.
+fn identity(validation: &schema::Validation, problems: &mut Problems) -> Option<(PathBuf, PathBuf)> {
+    let given = (&validation.schema_registry_cert, &validation.schema_registry_key);
+    let (has, needs) = match given {
+        (Some(certificate), Some(key)) => return Some((certificate.clone(), key.clone())),
+        (None, None) => return None,
+        (Some(_), None) => ("schema_registry_cert", "schema_registry_key"),
+        (None, Some(_)) => ("schema_registry_key", "schema_registry_cert"),
+    };
+    problems.push((key(has), format!("it needs `{needs}` too")));
+    None
 }
 
 fn rules(validation: &schema::Validation, problems: &mut Problems) -> Vec<RuleOptions> {

@@ -18,6 +18,13 @@ pub(crate) struct Validation {
     pub schema_reload_seconds: u64,
     /// A schema registry with Confluent's HTTP API, instead of a folder: `http://user:password@host:port`.
     pub schema_registry_url: Option<String>,
+    /// The certificate authorities to trust for a registry with `https://`, a file of PEM. The default is
+    /// those of the machine.
+    pub schema_registry_ca: Option<PathBuf>,
+    /// The relay's certificate, for a registry that asks for one: a file of PEM. It needs `schema_registry_key`.
+    pub schema_registry_cert: Option<PathBuf>,
+    /// The key of `schema_registry_cert`, a file of PEM.
+    pub schema_registry_key: Option<PathBuf>,
     /// The subject of an event: text and at least one of `{event_type}`, `{topic}`, `{aggregate_type}`, for
     /// example `{topic}-value`. The version is the event's `schema_version`.
     pub schema_registry_subject: String,
@@ -102,6 +109,9 @@ impl Default for Validation {
             schema_folder: None,
             schema_reload_seconds: 5,
             schema_registry_url: None,
+            schema_registry_ca: None,
+            schema_registry_cert: None,
+            schema_registry_key: None,
             schema_registry_subject: "{event_type}".into(),
             schema_registry_when_away: WhenAway::default(),
             schema_missing: SchemaMissing::default(),

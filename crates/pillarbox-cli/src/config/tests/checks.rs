@@ -22,6 +22,11 @@ fn checks_that_could_not_work_are_refused_with_what_to_do() {
             "leave out",
         ),
         (
+            "schema_registry_cert: x",
+            "schema_registry_cert",
+            "`schema_registry_key` too",
+        ),
+        (
             "schema_registry_subject: '{event}-value'",
             "schema_registry_subject",
             "{event_type}",

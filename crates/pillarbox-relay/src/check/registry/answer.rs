@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Known, NOT_FOUND_HOLDS, Schema};
-use crate::http_client;
+use crate::{http_client, tls::handshake_error};
 
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -84,6 +84,12 @@ fn compile(found: &Found, subject: &str, version: i32) -> Result<Schema, String>
 }
 
 fn failed(error: reqwest::Error) -> String {
+    if let Some(error) = handshake_error(&error) {
+        return format!(
+            "no TLS connection ({error}). Check that the registry's certificate names this host and is trusted \
+             (`schema_registry_ca`), and whether it wants one of ours (`schema_registry_cert` and `schema_registry_key`)"
+        );
+    }
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(inner) = cause {

@@ -7,11 +7,10 @@ use url::Url;
 use uuid::Uuid;
 
 use super::outcome::misconfigured;
-use crate::{
-    driver::address::servers,
-    sink::{SinkError, pem},
-};
+use crate::{driver::address::servers, sink::SinkError, tls};
 
+/// Where files are named, for errors.
+const NAMED: &str = "the address of Kafka";
 const SETTINGS: &str = "ca, cert, key, tls, sasl, password_file, compression, linger_ms, queue_events_max, \
                         transactions and transactional_id";
 /// How long an event may wait for others in the same request. A request costs the broker far more than an event in it.
@@ -141,9 +140,9 @@ impl Address {
 
     fn setting(&mut self, asked: &mut Asked, name: &str, value: &str) -> Result<(), SinkError> {
         match name {
-            "ca" => asked.ca = Some(pem::certificates(file(name, value)?, "Kafka")?),
-            "cert" => asked.certificate = Some(pem::certificates(file(name, value)?, "Kafka")?),
-            "key" => asked.key = Some(pem::private_key(file(name, value)?, "Kafka")?),
+            "ca" => asked.ca = Some(tls::certificates_file(file(name, value)?, NAMED)?),
+            "cert" => asked.certificate = Some(tls::certificates_file(file(name, value)?, NAMED)?),
+            "key" => asked.key = Some(tls::private_key_file(file(name, value)?, NAMED)?),
             "tls" => asked.tls = Some(yes_or_no(name, value)?),
             "sasl" => asked.mechanism = Some(mechanism(value)?),
             "password_file" => asked.password = Some(password(&file(name, value)?)?),

@@ -17,7 +17,10 @@ use super::{
     outcome::{Denied, denied, misconfigured},
     publish::{Answers, gather},
 };
-use crate::sink::{SinkError, SinkErrorKind};
+use crate::{
+    sink::{SinkError, SinkErrorKind},
+    tls::is_about_tls,
+};
 
 /// The longest wait between two attempts to connect.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
@@ -234,10 +237,8 @@ fn connect_problem(kind: &str, details: &[String]) -> SinkError {
         .iter()
         .find(|detail| detail.starts_with(kind))
         .map_or(kind, String::as_str);
-    let lower = what.to_ascii_lowercase();
-    let of_tls = ["tls", "certificate", "fatal alert", "corrupt message"];
     // The other side can fix all of this while the relay waits, even an expired certificate.
-    let message = if of_tls.iter().any(|word| lower.contains(word)) {
+    let message = if is_about_tls(what) {
         format!(
             "no TLS connection ({what}). Check that the server uses TLS, that its certificate names this host and is \
              trusted (?ca=FILE), and whether it wants one of ours (?cert=FILE&key=FILE)"

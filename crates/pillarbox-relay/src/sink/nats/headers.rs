@@ -57,7 +57,7 @@ pub fn raw_headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
     server_headers(&mut map, outgoing)?;
     raw::fields(stored, |name, text| {
         map.insert(HeaderName::from_static(name), value(name, &text)?);
-        Ok(())
+        Ok::<_, SinkError>(())
     })?;
     Ok(map)
 }

@@ -11,7 +11,8 @@ use mongodb::{
     bson::{DateTime, Document, doc},
     error::Error,
     options::{
-        ClientOptions, ConnectionString, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
+        ClientOptions, ConnectionString, ReadConcern, ReadPreference, SelectionCriteria, Tls, TlsOptions,
+        WriteConcern,
     },
 };
 use pillarbox::{Limits, Outbox, enqueue::mongodb_place, table::Tables};
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use super::error::{explain, misconfigured, silent};
-use crate::{connect::DatabaseOptions, store::StoreError};
+use crate::{connect::DatabaseOptions, store::StoreError, tls};
 
 /// For the change stream and people's queries, beside the engine's work.
 const CONNECTIONS_BESIDE: u32 = 2;
@@ -106,6 +107,9 @@ impl Connection {
         let address = ConnectionString::parse(&options.url).map_err(|_| {
             misconfigured("MongoDB's address can't be read: use mongodb://user@host/database?replicaSet=name")
         })?;
+        if let Some(Tls::Enabled(files)) = &address.tls {
+            check_files(files)?;
+        }
         let default = address.default_database.as_deref();
         let place = |name| mongodb_place(name, default).map(|(database, _)| database);
         match (place(options.tables.name()), place(options.tables.dead_name())) {
@@ -243,6 +247,19 @@ impl Connection {
     pub(super) fn error(&self, error: &Error) -> StoreError {
         explain(error, self.tables.name())
     }
+}
+
+/// The driver ignores a file without a certificate, and does not name one that is missing.
+fn check_files(files: &TlsOptions) -> Result<(), StoreError> {
+    const NAMED: &str = "MongoDB's address";
+    if let Some(ca) = &files.ca_file_path {
+        tls::certificates_file(ca.clone(), NAMED)?;
+    }
+    if let Some(both) = &files.cert_key_file_path {
+        tls::certificates_file(both.clone(), NAMED)?;
+        tls::private_key_file(both.clone(), NAMED)?;
+    }
+    Ok(())
 }
 
 /// Written to the disks of a majority.

@@ -5,7 +5,10 @@ use mongodb::error::{
     WriteFailure,
 };
 
-use crate::store::{StoreError, StoreErrorKind};
+use crate::{
+    store::{StoreError, StoreErrorKind},
+    tls::{handshake_error, is_about_tls},
+};
 
 /// An error that ends an attempt at a transaction: the driver's, for which a retry may help, or the store's own.
 #[derive(Debug)]
@@ -113,10 +116,10 @@ fn judge(error: &Error, table: &str) -> (StoreErrorKind, String) {
             Misconfigured,
             "MongoDB refuses this user or password: check the address, and `authSource` in it".to_owned(),
         ),
-        ErrorKind::InvalidTlsConfig { .. } => (
-            Misconfigured,
-            "no secure connection to MongoDB: check `tls` and the certificates".to_owned(),
-        ),
+        ErrorKind::InvalidTlsConfig { .. } => (Misconfigured, no_tls()),
+        // The other side can fix all of this while the relay waits, even an expired certificate.
+        ErrorKind::Io(error) if handshake_error(&**error).is_some() => (Away, no_tls()),
+        ErrorKind::ServerSelection { message, .. } if is_about_tls(message) => (Away, no_tls()),
         ErrorKind::InvalidArgument { .. } => (
             Misconfigured,
             "MongoDB's address can't be used: check it".to_owned(),
@@ -138,6 +141,12 @@ fn judge(error: &Error, table: &str) -> (StoreErrorKind, String) {
         }
         _ => (Refused, "MongoDB refused a command".to_owned()),
     }
+}
+
+fn no_tls() -> String {
+    "no TLS connection to MongoDB. Check in its address that `tls` is right, that MongoDB's certificate names this host \
+     and is trusted (tlsCAFile=FILE), and whether it wants one of ours (tlsCertificateKeyFile=FILE)"
+        .to_owned()
 }
 
 fn judge_code(code: i32, table: &str) -> Option<(StoreErrorKind, String)> {

@@ -1,6 +1,7 @@
 //! Connections to the database. All statements are sent through here.
 
 use std::{
+    path::PathBuf,
     str::FromStr,
     sync::{
         Arc,
@@ -15,10 +16,13 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow},
 };
 
+use url::Url;
+
 use super::{error::explain, row::complete};
 use crate::{
     connect::DatabaseOptions,
     store::{StoreError, StoreErrorKind},
+    tls,
 };
 
 /// The statements are written for their indexes. With statistics that are minutes old, the planner must not choose
@@ -191,10 +195,34 @@ pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError>
         )
         .with_source(error)
     })?;
+    check_files(url)?;
     Ok(match options.get_application_name() {
         Some(_) => options,
         None => options.application_name("pillarbox"),
     })
+}
+
+/// sqlx reads the files for each connection. Its errors don't name them, and it ignores a file without a certificate.
+fn check_files(url: &str) -> Result<(), StoreError> {
+    const NAMED: &str = "the database's address";
+    let Ok(url) = Url::parse(url) else { return Ok(()) };
+    for (name, value) in url.query_pairs() {
+        // sqlx also takes the text of a file.
+        if value.trim_start().starts_with(tls::INLINE_PEM) {
+            continue;
+        }
+        let path = PathBuf::from(&*value);
+        match &*name {
+            "sslrootcert" | "ssl-root-cert" | "ssl-ca" | "sslcert" | "ssl-cert" => {
+                tls::certificates_file(path, NAMED)?;
+            }
+            "sslkey" | "ssl-key" => {
+                tls::private_key_file(path, NAMED)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Collects arguments. Encoding these types can't fail; if it does, it is reported as an error of the statement.

@@ -1,6 +1,9 @@
 //! The driver of PostgreSQL.
 
-use crate::driver::{About, StoreDriver, address};
+use crate::{
+    driver::{About, StoreDriver, address},
+    tls::INLINE_PEM,
+};
 
 pub(super) static DRIVER: StoreDriver = StoreDriver {
     about: About {
@@ -11,7 +14,7 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
         summary: "PostgreSQL 15 or newer",
         feature: Some("postgres"),
         check: address::check_one,
-        redact: address::redact_one,
+        redact,
     },
     claims_rows: false,
     #[cfg(feature = "postgres")]
@@ -22,3 +25,23 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     #[cfg(not(feature = "postgres"))]
     open: None,
 };
+
+/// The query may have a password, and the text of a key instead of its file.
+fn redact(url: &str) -> String {
+    let shown = address::redact_one(url);
+    let Some((place, query)) = shown.split_once('?') else {
+        return shown;
+    };
+    let shown = query.split('&').map(|pair| {
+        let parsed = url::form_urlencoded::parse(pair.as_bytes()).next();
+        match parsed {
+            Some((name, value))
+                if name.ends_with("password") || value.trim_start().starts_with(INLINE_PEM) =>
+            {
+                format!("{name}=***")
+            }
+            _ => pair.to_owned(),
+        }
+    });
+    format!("{place}?{}", shown.collect::<Vec<_>>().join("&"))
+}

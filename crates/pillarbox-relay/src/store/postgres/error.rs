@@ -2,7 +2,10 @@
 
 use sqlx::{Error, error::DatabaseError};
 
-use crate::store::{StoreError, StoreErrorKind};
+use crate::{
+    store::{StoreError, StoreErrorKind},
+    tls::handshake_error,
+};
 
 /// Explains an error. `table` is the outbox's table, for the message.
 pub(super) fn explain(error: Error, table: &str) -> StoreError {
@@ -13,16 +16,15 @@ pub(super) fn explain(error: Error, table: &str) -> StoreError {
             "no connection to the database in time: it can't be reached, or all connections are in use"
                 .to_owned(),
         ),
+        // The other side can fix all of this while the relay waits, even an expired certificate.
+        Error::Io(error) if handshake_error(error).is_some() => (StoreErrorKind::Away, no_tls()),
         Error::Io(_) | Error::Protocol(_) | Error::PoolClosed | Error::WorkerCrashed | Error::BeginFailed => {
             (
                 StoreErrorKind::Away,
                 "the database can't be reached, or the connection broke".to_owned(),
             )
         }
-        Error::Tls(_) => (
-            StoreErrorKind::Misconfigured,
-            "no secure connection to the database: check `sslmode` and the certificates".to_owned(),
-        ),
+        Error::Tls(_) => (StoreErrorKind::Misconfigured, no_tls()),
         Error::Configuration(_) | Error::InvalidArgument(_) => (
             StoreErrorKind::Misconfigured,
             "the database's address can't be used: check the URL".to_owned(),
@@ -45,9 +47,17 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 "the tables of {table} have another version: run `pillarbox migrate`, or use the `pillarbox` that created them"
             ),
         ),
+        // PostgreSQL itself checks the certificates of clients. Its words are only known in English.
+        "28000" if refusal.message().contains("certificate") => (
+            StoreErrorKind::Misconfigured,
+            "the database wants another client certificate for this user: give one that names the user \
+             (sslcert=FILE&sslkey=FILE in the address)"
+                .to_owned(),
+        ),
         "28000" | "28P01" => (
             StoreErrorKind::Misconfigured,
-            "the database refuses this user or password: check the URL".to_owned(),
+            "the database refuses this user or password: check the URL, and whose certificate it gives (sslcert)"
+                .to_owned(),
         ),
         "3D000" => (
             StoreErrorKind::Misconfigured,
@@ -97,6 +107,12 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
             "the database refused a statement".to_owned(),
         ),
     }
+}
+
+fn no_tls() -> String {
+    "no TLS connection to the database. Check in its address that `sslmode` is right, that the database's certificate \
+     names this host and is trusted (sslrootcert=FILE), and whether it wants one of ours (sslcert=FILE&sslkey=FILE)"
+        .to_owned()
 }
 
 fn not_migrated(table: &str) -> (StoreErrorKind, String) {

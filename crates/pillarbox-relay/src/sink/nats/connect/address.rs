@@ -7,10 +7,10 @@ use async_nats::{ConnectOptions, ServerAddr};
 use url::Url;
 
 use super::super::outcome::misconfigured;
-use crate::{
-    driver::address::servers,
-    sink::{SinkError, pem},
-};
+use crate::{driver::address::servers, sink::SinkError, tls};
+
+/// Where files are named, for errors.
+const NAMED: &str = "the address of NATS";
 
 pub(in super::super) struct Address {
     pub(in super::super) servers: Vec<ServerAddr>,
@@ -102,9 +102,9 @@ impl Address {
                     })?;
                     self.login = Login::Credentials(text);
                 }
-                "ca" => self.ca = Some(pem::certificates(path, "NATS")?),
-                "cert" => certificate = Some(pem::certificates(path, "NATS")?),
-                _ => key = Some(pem::private_key(path, "NATS")?),
+                "ca" => self.ca = Some(tls::certificates_file(path, NAMED)?),
+                "cert" => certificate = Some(tls::certificates_file(path, NAMED)?),
+                _ => key = Some(tls::private_key_file(path, NAMED)?),
             }
         }
         self.certificate = match (certificate, key) {
