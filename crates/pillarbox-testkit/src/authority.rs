@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// A certificate authority. Its files are in one folder.
-<<<<<<<< HEAD:crates/pillarbox-testkit/src/authority.rs
 pub struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -18,16 +17,6 @@ impl Authority {
     /// # Panics
     /// If its file can't be written.
     pub fn new(folder: &Path, name: &str) -> Self {
-========
-pub(crate) struct Authority {
-    folder: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
-    pub(crate) ca: PathBuf,
-}
-
-impl Authority {
-    pub(crate) fn new(folder: &Path, name: &str) -> Self {
->>>>>>>> 9e437f2 (Test TLS to the databases and the registry, and explain its errors):crates/pillarbox-relay/tests/it/authority.rs
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -42,14 +31,10 @@ impl Authority {
     }
 
     /// Issues a certificate for this host or name. Returns its file and the file of its key.
-<<<<<<<< HEAD:crates/pillarbox-testkit/src/authority.rs
     ///
     /// # Panics
     /// If they can't be written.
     pub fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
-========
-    pub(crate) fn certify(&self, name: &str) -> (PathBuf, PathBuf) {
->>>>>>>> 9e437f2 (Test TLS to the databases and the registry, and explain its errors):crates/pillarbox-relay/tests/it/authority.rs
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![
