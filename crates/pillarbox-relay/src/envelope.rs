@@ -6,6 +6,8 @@
 
 mod cloudevents;
 mod debezium;
+#[cfg(feature = "kafka")]
+pub(crate) mod id;
 pub(crate) mod line;
 pub(crate) mod raw;
 pub(crate) mod whole;

@@ -9,9 +9,10 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::Serialize;
 
 use crate::{
+    audit,
     engine::{
         SinkState,
-        progress::{ProgressReport, RECENT, Recent},
+        progress::{Loss, ProgressReport, RECENT, Recent},
     },
     store::Sample,
 };
@@ -135,6 +136,17 @@ pub fn of_relay(
                     "{:.0} % of {attempts} attempts succeeded in the last {minutes} minutes; the limit is {:.0} %",
                     rate * 100.0,
                     min * 100.0
+                ),
+            );
+        }
+    }
+    for (sink, audit) in &report.audits {
+        if let Some(Loss { events, ids, .. }) = &audit.loss {
+            health.add(
+                Part::Data,
+                format!(
+                    "{events} delivered events are gone from the sink {sink}: {}",
+                    audit::shown(ids)
                 ),
             );
         }

@@ -31,6 +31,7 @@
 //!
 //! Stores and sinks don't know each other: [`driver`] lists them all, and [`connect`] opens them.
 
+pub mod audit;
 pub mod catalog;
 pub mod check;
 pub mod connect;

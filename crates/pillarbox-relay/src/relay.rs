@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    audit,
     connect::{self, DatabaseOptions, OpenStore, SinkOptions},
     engine::{self, Engine, Progress, RelayError},
     metrics::{Exporter, sampler},
@@ -42,6 +43,8 @@ const ONLY_SINK: &str = "events";
 pub struct Options {
     /// How events are delivered, and which checks they must pass.
     pub engine: engine::Options,
+    /// How often a sample of delivered events is looked up at their sinks. `None`: never.
+    pub audit_every: Option<Duration>,
     /// Older dead letters are deleted. `None`: all are kept.
     pub letters_kept: Option<Duration>,
     /// Older entries of the event log are deleted. `None`: all are kept.
@@ -64,6 +67,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             engine: engine::Options::default(),
+            audit_every: Some(Duration::from_secs(60)),
             letters_kept: Some(Duration::from_secs(30 * 86_400)),
             log_kept: Some(Duration::from_secs(30 * 86_400)),
             reprocess: Vec::new(),
@@ -119,6 +123,7 @@ impl Relay {
     /// away, the relay waits for it.
     pub fn start(self) -> Handle {
         let options = self.options;
+        let audited = self.sinks.clone();
         let engine = Engine {
             store: self.store.store.clone(),
             sinks: self.sinks,
@@ -128,6 +133,9 @@ impl Relay {
         .start();
         let (id, progress, stop) = (engine.id, engine.progress.clone(), engine.stopper());
         let background = Background::default();
+        if let Some(every) = options.audit_every {
+            background.until_stopped(audit::keep_auditing(audited, every, progress.clone()));
+        }
         background.start(&self.store, options, progress.clone());
         let running = tokio::spawn(async move {
             // Also stops the background tasks if the engine panics.

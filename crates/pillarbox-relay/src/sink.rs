@@ -1,5 +1,6 @@
 //! Targets of events, and the contract between a sink and the engine.
 
+pub mod audit;
 pub mod error;
 pub mod file;
 #[cfg(feature = "http-stream")]
@@ -17,7 +18,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use serde::Serialize;
 
-pub use self::error::{SinkError, SinkErrorKind};
+pub use self::{
+    audit::Audit,
+    error::{SinkError, SinkErrorKind},
+};
 use pillarbox::Event;
 
 use crate::{envelope::Envelope, event::StoredEvent};
@@ -120,6 +124,11 @@ pub trait Sink: Send + Sync + 'static {
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome>;
+
+    /// `None`: what it has delivered can't be looked up.
+    fn audit(&self) -> Option<&dyn Audit> {
+        None
+    }
 }
 
 /// A stream that must exist at a sink.

@@ -172,6 +172,7 @@ fn relay(
         routes: settings.routes.clone(),
         options: Options {
             engine,
+            audit_every: settings.monitoring.audit_every,
             letters_kept: settings.dead_letters.retention,
             log_kept: settings.event_log.as_ref().and_then(|log| log.retention),
             reprocess: settings.reprocess.clone(),

@@ -64,6 +64,8 @@ pub(crate) struct Monitoring {
     pub listen: Option<SocketAddr>,
     pub limits: HealthLimits,
     pub scale: ScaleLimits,
+    /// How often delivered events are looked up; `None`: never.
+    pub audit_every: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -196,6 +198,10 @@ fn monitoring(outbox: &schema::Outbox, problems: &mut Problems) -> Monitoring {
         problems.push((key("relays_min"), "it is larger than `relays_max`".into()));
     }
     let count = |max: u64| (max > 0).then_some(max);
+    let audit_every = count(monitoring.audit_interval_seconds);
+    if let Some(seconds) = audit_every {
+        within(problems, key("audit_interval_seconds"), seconds, 86_400);
+    }
     Monitoring {
         limits: HealthLimits {
             oldest_age_max: count(monitoring.oldest_age_max_seconds).map(Duration::from_secs),
@@ -204,6 +210,7 @@ fn monitoring(outbox: &schema::Outbox, problems: &mut Problems) -> Monitoring {
             dead_growth_max: count(monitoring.dead_letters_growth_max),
         },
         scale,
+        audit_every: audit_every.map(Duration::from_secs),
         metrics_prefix: monitoring.enable_metrics.then_some(prefix),
         health_checks: monitoring.enable_health_checks,
         listen,

@@ -128,6 +128,9 @@ pub(crate) struct Monitoring {
     pub success_rate_min: f64,
     /// The same if this many more dead letters are open than five minutes ago. 0: never.
     pub dead_letters_growth_max: u64,
+    /// How often the relay looks up a sample of the events that it delivered, at most 200, at sinks of the kind
+    /// NATS and Kafka. See [the live audit](#the-live-audit). 0: never.
+    pub audit_interval_seconds: u64,
     /// `/v1/scale` wants one relay more for each so many pending events.
     pub pending_per_relay: u64,
     /// The fewest relays that `/v1/scale` wants. At least 1: without a relay nobody would ask for more.
@@ -177,6 +180,7 @@ impl Default for Monitoring {
             failed_events_max: 1_000,
             success_rate_min: 0.9,
             dead_letters_growth_max: 100,
+            audit_interval_seconds: 60,
             pending_per_relay: 10_000,
             relays_min: 1,
             relays_max: 10,

@@ -4,6 +4,7 @@
 
 mod after_death;
 mod assumptions;
+mod audit;
 mod away;
 mod bad_events;
 mod checks;

@@ -1,5 +1,6 @@
 //! Counters and the state of a relay, for status, health, metrics and measurements.
 
+mod audits;
 mod history;
 
 use std::{
@@ -15,13 +16,21 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use self::history::{Counts, History};
-pub use self::history::{Drain, RECENT, Recent};
+use self::{
+    audits::Audits,
+    history::{Counts, History},
+};
+pub use self::{
+    audits::{AuditReport, Loss},
+    history::{Drain, RECENT, Recent},
+};
 use crate::{
+    audit,
     check::Checks,
     health::{self, Health, HealthLimits},
     metrics::recorded::Recorded,
     settlement::Settlement,
+    sink::audit::Audited,
     store::{Sample, Trouble, TroubleKind},
     trace::Traces,
 };
@@ -64,6 +73,7 @@ pub struct Progress {
     traces: Option<Arc<Traces>>,
     /// Counters and histograms that only metrics show.
     pub(crate) recorded: Recorded,
+    pub(crate) audits: Audits,
     /// The latest figures about the outbox, and when they were read.
     sample: Mutex<Option<(Sample, Instant)>>,
     clock: Clock,
@@ -130,6 +140,8 @@ pub struct ProgressReport {
     pub warned: u64,
     /// Why the schema registry is away, if it is. Events may wait to be checked.
     pub schema_registry_down: Option<String>,
+    /// What the audits found, by sink. Only sinks that can look up what they delivered.
+    pub audits: BTreeMap<String, AuditReport>,
 }
 
 impl Progress {
@@ -179,6 +191,7 @@ impl Progress {
             stalled: lock(&self.stalled).clone(),
             warned: self.checks.as_ref().map_or(0, |checks| checks.warned()),
             schema_registry_down: self.checks.as_ref().and_then(|checks| checks.registry_down()),
+            audits: self.audits.report(),
         }
     }
 
@@ -277,12 +290,18 @@ impl Progress {
     /// The state after this report. `None` if there is no reason. A new reason does not change the start time.
     fn outage(&self, before: Option<Outage>, why: Option<&str>) -> Option<Outage> {
         let why = why?.to_owned();
-        let now = || {
-            let now = (self.clock.0)().round(jiff::Unit::Second);
-            now.unwrap_or(Timestamp::UNIX_EPOCH)
-        };
-        let since = before.map_or_else(now, |outage| outage.since);
+        let since = before.map_or_else(|| self.now(), |outage| outage.since);
         Some(Outage { why, since })
+    }
+
+    /// To the second.
+    fn now(&self) -> Timestamp {
+        let now = (self.clock.0)().round(jiff::Unit::Second);
+        now.unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    pub(crate) fn audited(&self, sink: &str, audited: &Audited) {
+        self.audits.found(sink, audited, self.now());
     }
 
     pub(super) fn stalled_is(&self, waiting_for: Option<&str>) {
@@ -316,7 +335,8 @@ impl Progress {
         health::of_relay(&report, self.stalled(), sample.as_ref(), self.recent(), limits)
     }
 
-    /// What keeps the relay of this name from delivering: a stall, and sinks and destinations that accept nothing.
+    /// What keeps the relay of this name from delivering: a stall, and sinks and destinations that accept nothing. Also
+    /// events that were delivered and are gone.
     pub fn troubles(&self, relay: &str) -> Vec<Trouble> {
         let report = self.report();
         let trouble = |kind, what, Outage { why, since }| Trouble {
@@ -333,7 +353,13 @@ impl Progress {
         let paused = paused.map(|(what, outage)| trouble(TroubleKind::Destination, what, outage));
         let stalled = report.stalled.into_iter();
         let stalled = stalled.map(|outage| trouble(TroubleKind::Stall, relay.to_owned(), outage));
-        let mut troubles: Vec<Trouble> = stalled.chain(sinks).chain(paused).collect();
+        let audits = report.audits.into_iter();
+        let lost = audits.filter_map(|(sink, audit)| {
+            let Loss { since, ids, .. } = audit.loss?;
+            let why = audit::shown(&ids);
+            Some(trouble(TroubleKind::Loss, sink, Outage { why, since }))
+        });
+        let mut troubles: Vec<Trouble> = stalled.chain(sinks).chain(paused).chain(lost).collect();
         // Keep the oldest, so that a new trouble does not replace one that people know about.
         troubles.sort_by_key(|trouble| trouble.since);
         troubles.truncate(TROUBLES_MAX);

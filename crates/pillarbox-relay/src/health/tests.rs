@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::engine::{Progress, progress::Outage};
+use crate::engine::{
+    Progress,
+    progress::{AuditReport, Outage},
+};
 
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -181,4 +184,32 @@ fn without_a_relay_the_database_says_so() {
         ..Sample::default()
     };
     assert!(of_database(&running, &limits).is_healthy());
+}
+
+#[test]
+fn the_data_part_is_red_while_delivered_events_are_known_to_be_gone() {
+    let id = uuid::Uuid::nil();
+    let mut report = healthy();
+    let audit = AuditReport {
+        checked: 10,
+        lost: 7,
+        expired: 3,
+        ..AuditReport::default()
+    };
+    report.audits.insert("events".into(), audit);
+    assert!(
+        judged(&report, Sample::default(), Recent::default()).is_healthy(),
+        "it was long ago"
+    );
+    let loss = Loss {
+        since: jiff::Timestamp::UNIX_EPOCH,
+        events: 7,
+        ids: vec![id],
+    };
+    report.audits.get_mut("events").unwrap().loss = Some(loss);
+    let health = judged(&report, Sample::default(), Recent::default());
+    assert_eq!(
+        only(&health, Part::Data),
+        format!("7 delivered events are gone from the sink events: {id}")
+    );
 }

@@ -9,7 +9,10 @@ use prometheus_client::{
 };
 
 use crate::{
-    engine::{Progress, SinkState, progress::ProgressReport},
+    engine::{
+        Progress, SinkState,
+        progress::{AuditReport, ProgressReport},
+    },
     pressure::{Level, Standing},
     scale::{self, Scale, ScaleLimits},
     settlement::DeadReason,
@@ -33,6 +36,7 @@ impl Collector for State {
         let report = self.progress.report();
         self.relay(&mut writer, &report)?;
         self.sinks(&mut writer, &report)?;
+        audits(&mut writer, &report)?;
         if let Some((sample, age)) = self.progress.sample() {
             writer.gauge(
                 "sample_age_seconds",
@@ -147,6 +151,39 @@ impl State {
             report.paused.len() as u64,
         )
     }
+}
+
+fn audits(writer: &mut Writer<'_>, report: &ProgressReport) -> fmt::Result {
+    let counters: [(&str, &str, fn(&AuditReport) -> u64); 4] = [
+        (
+            "audit_checked",
+            "Delivered events that the audit looked up at the sink",
+            |audit| audit.checked,
+        ),
+        (
+            "audit_lost",
+            "Of these, events that are gone, although no limit of the sink explains it. Should stay 0",
+            |audit| audit.lost,
+        ),
+        (
+            "audit_expired",
+            "Of these, events that the sink has removed by its own limits",
+            |audit| audit.expired,
+        ),
+        ("audit_copies", "Events that the audit found twice", |audit| {
+            audit.copies
+        }),
+    ];
+    for (name, help, value) in counters {
+        let values = report.audits.iter();
+        let values: Vec<_> = values
+            .map(|(sink, audit)| ([("sink", sink.as_str())], value(audit)))
+            .collect();
+        if !values.is_empty() {
+            writer.counters(name, help, &values)?;
+        }
+    }
+    Ok(())
 }
 
 fn outbox(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
@@ -291,7 +328,10 @@ impl Writer<'_> {
         ConstCounter::new(value).encode(encoder)
     }
 
-    fn counters(&mut self, name: &str, help: &str, values: &[(Label<'_>, f64)]) -> fmt::Result {
+    fn counters<V: Copy>(&mut self, name: &str, help: &str, values: &[(Label<'_>, V)]) -> fmt::Result
+    where
+        ConstCounter<V>: EncodeMetric,
+    {
         let help = format!("{help}.");
         let mut encoder = self.0.encode_descriptor(name, &help, None, MetricType::Counter)?;
         for (label, value) in values {

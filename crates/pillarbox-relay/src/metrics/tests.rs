@@ -8,7 +8,7 @@ use crate::{
     pressure::{Level, Standing},
     scale::ScaleLimits,
     settlement::{Dead, DeadReason, FailedTry, Settlement},
-    sink::SinkErrorKind,
+    sink::{SinkErrorKind, audit::Audited},
     store::{Sample, sample::Updates},
 };
 
@@ -44,6 +44,12 @@ fn exporter() -> (Exporter, Arc<Progress>) {
     recorded.sink(&sink).published(SignedDuration::from_millis(20));
     recorded.sink(&sink).published(SignedDuration::from_secs(-3));
     recorded.answered(&sink, Duration::from_millis(3));
+    let audited = Audited {
+        checked: 5,
+        copies: 2,
+        ..Audited::default()
+    };
+    progress.audited(&sink, &audited);
     recorded.publish_error(&sink, SinkErrorKind::Busy);
     recorded.retry(Duration::from_secs(1));
     recorded.event_failed("Placed");
@@ -110,6 +116,9 @@ fn a_scrape_shows_what_was_recorded() {
         r#"outbox_sink_up{sink="events"} 0"#,
         r#"outbox_backpressure_level{class="all"} 1"#,
         "outbox_table_hot_updates_total 8",
+        r#"outbox_audit_checked_total{sink="events"} 5"#,
+        r#"outbox_audit_copies_total{sink="events"} 2"#,
+        r#"outbox_audit_lost_total{sink="events"} 0"#,
     ] {
         has(&text, line);
     }

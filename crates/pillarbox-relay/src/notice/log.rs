@@ -8,6 +8,8 @@ use uuid::Uuid;
 use serde::de::DeserializeOwned;
 use tracing::field::display;
 
+use crate::store::TroubleKind;
+
 use super::{About, AboutTrouble, Channel, ChannelError, Kind, Message};
 
 pub struct LogChannel {
@@ -109,6 +111,16 @@ impl LogChannel {
         match kind {
             Kind::TroubleRecovered => {
                 tracing::info!(trouble, what, since, "the trouble is over");
+            }
+            _ if data.trouble == TroubleKind::Loss => {
+                tracing::error!(
+                    what,
+                    why,
+                    since,
+                    relays,
+                    look,
+                    "delivered events are gone from a sink"
+                );
             }
             _ if self.alert => {
                 tracing::error!(trouble, what, why, since, relays, look, "relays can't deliver");

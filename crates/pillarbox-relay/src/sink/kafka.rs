@@ -1,6 +1,7 @@
 //! Kafka: gives a batch to the client's queue without waiting, then collects the reports of its events.
 //!
 //! - `address`: brokers and settings of an address
+//! - `audit`: looking up delivered events
 //! - `producer`: the client, and how it keeps order
 //! - `settings`: the client's settings
 //! - `reports`: what the client reports
@@ -12,6 +13,7 @@
 //! - `topics`: comparing and creating topics
 
 mod address;
+mod audit;
 mod flight;
 mod outcome;
 mod partition;
@@ -37,13 +39,16 @@ use rdkafka::ClientConfig;
 
 use self::{
     address::Address,
+    audit::Receipt,
     producer::Producer,
     seen::Seen,
     settings::{BATCH_BYTES, Role},
     transactions::Transactions,
 };
 use super::{
-    Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamState, Streams, TopicSpec,
+    Audit, Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamState, Streams,
+    TopicSpec,
+    audit::{Audited, Sample},
 };
 use crate::{connect::SinkOptions, envelope::Binding};
 
@@ -82,6 +87,7 @@ pub struct KafkaSink {
     batch_bytes: AtomicU32,
     seen: Seen,
     transactions: Transactions,
+    delivered: Sample<Receipt>,
 }
 
 impl KafkaSink {
@@ -98,6 +104,7 @@ impl KafkaSink {
             batch_bytes: AtomicU32::new(BATCH_BYTES),
             seen: Seen::default(),
             transactions: Transactions::default(),
+            delivered: Sample::default(),
         })
     }
 
@@ -183,6 +190,21 @@ impl Sink for KafkaSink {
             Some(_) => transactions::publish(self, batch).await,
             None => publish::publish(self, batch).await,
         }
+    }
+
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Audit for KafkaSink {
+    async fn audit(&self) -> Result<Audited, SinkError> {
+        let receipts = self.delivered.take();
+        if receipts.is_empty() {
+            return Ok(Audited::default());
+        }
+        audit::look_up(&self.address, self.publish_timeout, receipts).await
     }
 }
 

@@ -1,11 +1,13 @@
 //! NATS JetStream: sends a whole batch without waiting, then collects its acknowledgements.
 //!
+//! - `audit`: looking up delivered events
 //! - `connect`: the connection and its state
 //! - [`headers`]: the format of an event on the wire
 //! - `publish`: sending, and collecting acknowledgements
 //! - `outcome`: the meaning of an answer
 //! - `streams`: comparing and creating streams
 
+mod audit;
 mod connect;
 pub mod headers;
 mod outcome;
@@ -22,11 +24,14 @@ use pillarbox::Event;
 use tokio::sync::Mutex;
 
 use self::{
+    audit::Receipt,
     connect::{Address, Connection},
     publish::BatchInFlight,
 };
 use super::{
-    Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState, Streams,
+    Audit, Capabilities, DestinationName, Outcome, Outgoing, Sink, SinkError, StreamSpec, StreamState,
+    Streams,
+    audit::{Audited, Sample},
 };
 use crate::connect::SinkOptions;
 
@@ -41,6 +46,7 @@ pub struct NatsSink {
     connection: RwLock<Option<Arc<Connection>>>,
     /// Locked while a connection is created.
     starting: Mutex<()>,
+    delivered: Sample<Receipt>,
 }
 
 impl NatsSink {
@@ -54,6 +60,7 @@ impl NatsSink {
             publish_timeout: options.publish_timeout,
             connection: RwLock::default(),
             starting: Mutex::default(),
+            delivered: Sample::default(),
         })
     }
 
@@ -121,9 +128,24 @@ impl Sink for NatsSink {
             Ok(connection) => connection,
             Err(error) => return vec![Outcome::Failed(error); batch.len()],
         };
-        BatchInFlight::new(&connection, batch)
+        BatchInFlight::new(&connection, batch, &self.delivered)
             .publish(self.publish_timeout)
             .await
+    }
+
+    fn audit(&self) -> Option<&dyn Audit> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Audit for NatsSink {
+    async fn audit(&self) -> Result<Audited, SinkError> {
+        let receipts = self.delivered.take();
+        if receipts.is_empty() {
+            return Ok(Audited::default());
+        }
+        audit::look_up(&*self.connected().await?, receipts).await
     }
 }
 

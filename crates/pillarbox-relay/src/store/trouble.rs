@@ -28,6 +28,8 @@ pub enum TroubleKind {
     Destination,
     /// A relay makes no progress.
     Stall,
+    /// Delivered events are gone from a sink.
+    Loss,
 }
 
 impl TroubleKind {
@@ -36,6 +38,7 @@ impl TroubleKind {
             Self::Sink => "sink",
             Self::Destination => "destination",
             Self::Stall => "stall",
+            Self::Loss => "loss",
         }
     }
 }
@@ -47,6 +50,7 @@ impl fmt::Display for Trouble {
             TroubleKind::Sink => write!(f, "the sink {what} has been away since {since}: {why}"),
             TroubleKind::Destination => write!(f, "{what} has been paused since {since}: {why}"),
             TroubleKind::Stall => write!(f, "{what} has been stalled since {since}: {why}"),
+            TroubleKind::Loss => write!(f, "the sink {what} has lost events, noticed at {since}: {why}"),
         }
     }
 }

@@ -6,6 +6,7 @@ mod kafka;
 mod lines;
 mod nats;
 mod nats_access;
+mod nats_audit;
 mod nats_faults;
 mod nats_garbage;
 mod nats_old;

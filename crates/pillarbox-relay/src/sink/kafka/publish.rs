@@ -21,15 +21,16 @@ use tokio::time::Instant;
 
 use super::{
     CLOUDEVENTS, KafkaSink,
+    audit::Receipt,
     flight::{Flight, NotTaken, Until},
     outcome::{Refusal, ended, no_room, refusal},
     producer::Producer,
-    reports::Report,
+    reports::{Place, Report},
     seen::{Hindrance, Seen},
 };
 use crate::{
     envelope,
-    sink::{Outcome, Outgoing, SinkError},
+    sink::{Outcome, Outgoing, SinkError, audit::Chosen},
 };
 
 pub(super) struct Batch<'a> {
@@ -41,6 +42,9 @@ pub(super) struct Batch<'a> {
     broken: HashSet<&'a str>,
     /// Keys with several events.
     several: HashSet<&'a str>,
+    /// The event whose place is kept for an audit, and its place.
+    chosen: Option<Chosen>,
+    place: Option<Place>,
 }
 
 /// The result of events that were given to a producer.
@@ -63,7 +67,7 @@ impl Drop for Tidy<'_> {
 
 pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcome> {
     let _tidy = Tidy(sink);
-    let mut batch = Batch::new(events, sink.publish_timeout);
+    let mut batch = Batch::new(sink, events);
     let producer = match sink.producer() {
         Ok(producer) => producer,
         Err(error) => return batch.all_failed(&error),
@@ -84,11 +88,13 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
     if !suspects.is_empty() && batch.alone(sink, suspects).await {
         sink.send_smaller_batches();
     }
+    batch.keep_receipt(sink);
     batch.finish()
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(events: &'a [Outgoing], timeout: Duration) -> Self {
+    pub(super) fn new(sink: &KafkaSink, events: &'a [Outgoing]) -> Self {
+        let timeout = sink.publish_timeout;
         Self {
             events,
             timeout,
@@ -96,6 +102,8 @@ impl<'a> Batch<'a> {
             outcomes: vec![None; events.len()],
             broken: HashSet::new(),
             several: HashSet::new(),
+            chosen: sink.delivered.choose(events.len()),
+            place: None,
         }
     }
 
@@ -239,9 +247,10 @@ impl<'a> Batch<'a> {
         let mut sent = Sent::default();
         let over = producer.is_over();
         for (&index, report) in turn.iter().zip(reports) {
-            sent.trouble |= report != Some(Report::Delivered);
+            sent.trouble |= !report.is_some_and(Report::is_delivered);
             match report {
-                Some(Report::Delivered) => {
+                Some(Report::Delivered(place)) => {
+                    self.stored_at(index, place);
                     self.outcomes[index] = Some(Outcome::Delivered);
                     if self.several.contains(self.key(index)) {
                         producer.known_at(self.topic(index), self.key(index));
@@ -261,6 +270,27 @@ impl<'a> Batch<'a> {
             }
         }
         sent
+    }
+
+    pub(super) fn stored_at(&mut self, index: usize, place: Place) {
+        if self.chosen.is_some_and(|chosen| chosen.index == index) {
+            self.place = Some(place);
+        }
+    }
+
+    pub(super) fn keep_receipt(&self, sink: &KafkaSink) {
+        if let (Some(chosen), Some(place)) = (self.chosen, self.place)
+            && place.offset >= 0
+            && self.outcomes[chosen.index] == Some(Outcome::Delivered)
+        {
+            let receipt = Receipt {
+                id: self.events[chosen.index].event.event.id,
+                envelope: self.events[chosen.index].envelope.clone(),
+                topic: self.topic(chosen.index).to_owned(),
+                place,
+            };
+            sink.delivered.keep(chosen, receipt);
+        }
     }
 
     /// The producer ended before it sent this event. If the reason is that another event was refused, this event is not

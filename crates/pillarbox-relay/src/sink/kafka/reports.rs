@@ -14,7 +14,7 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext,
+    ClientContext, Message as _,
     config::RDKafkaLogLevel,
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::DeliveryResult,
@@ -29,10 +29,24 @@ pub(super) const PLACES_MAX: usize = 1 << PLACE_BITS;
 /// The client's result for one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    Delivered,
+    Delivered(Place),
     Failed(Code),
     /// The event was never given to the client.
     NotSent,
+}
+
+/// Where the broker stored an event in its topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) partition: i32,
+    /// Negative if the broker did not say.
+    pub(super) offset: i64,
+}
+
+impl Report {
+    pub(super) fn is_delivered(self) -> bool {
+        matches!(self, Self::Delivered(_))
+    }
 }
 
 /// The reports of a batch.
@@ -177,9 +191,12 @@ impl ProducerContext for Reports {
 
     fn delivery(&self, result: &DeliveryResult<'_>, tag: usize) {
         let report = match result {
-            Ok(_) => {
+            Ok(message) => {
                 self.went_well();
-                Report::Delivered
+                Report::Delivered(Place {
+                    partition: message.partition(),
+                    offset: message.offset(),
+                })
             }
             Err((error, _)) => Report::Failed(error.rdkafka_error_code().unwrap_or(Code::Unknown)),
         };
@@ -245,7 +262,11 @@ mod tests {
     async fn a_batch_is_complete_when_each_event_has_its_report() {
         let reports = Reports::default();
         let (_, batch) = reports.open(2);
-        batch.report(0, Report::Delivered);
+        let delivered = Report::Delivered(Place {
+            partition: 0,
+            offset: 7,
+        });
+        batch.report(0, delivered);
         batch.report(0, Report::NotSent);
         assert!(!batch.is_complete());
         batch.report(7, Report::NotSent);
@@ -253,7 +274,7 @@ mod tests {
         batch.complete().await;
         assert_eq!(
             batch.take(),
-            [Some(Report::Delivered), Some(Report::Failed(Code::UnknownTopic))]
+            [Some(delivered), Some(Report::Failed(Code::UnknownTopic))]
         );
     }
 }

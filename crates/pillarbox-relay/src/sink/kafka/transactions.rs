@@ -40,7 +40,7 @@ pub(super) struct Transactions {
 type Client = BaseProducer<Reports>;
 
 pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcome> {
-    let mut batch = Batch::new(events, sink.publish_timeout);
+    let mut batch = Batch::new(sink, events);
     let asked = match sink.producer() {
         Ok(asked) => asked,
         Err(error) => return batch.all_failed(&error),
@@ -64,6 +64,7 @@ pub(super) async fn publish(sink: &KafkaSink, events: &[Outgoing]) -> Vec<Outcom
             batch.fail(index, error);
         }
     }
+    batch.keep_receipt(sink);
     batch.finish()
 }
 
@@ -134,8 +135,13 @@ async fn within(
         .collect();
     let arrived = reports
         .iter()
-        .filter(|report| **report == Some(Report::Delivered))
+        .filter(|report| report.is_some_and(Report::is_delivered))
         .count();
+    for (&index, report) in indices.iter().zip(&reports) {
+        if let Some(Report::Delivered(place)) = report {
+            batch.stored_at(index, *place);
+        }
+    }
     if arrived == given.len() {
         return (Suspects::new(), commit(producer, batch, &given).await);
     }

@@ -11,7 +11,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -22,25 +22,34 @@ use futures::StreamExt;
 use tokio::sync::Notify;
 
 use super::{
+    audit::{Place, Receipt},
     connect::{Connection, Link, Shared},
     headers::message,
     outcome::{Denied, Reply, check_subject, inbox_denied},
 };
-use crate::sink::{Outcome, Outgoing, SinkError, SinkErrorKind};
+use crate::sink::{
+    Outcome, Outgoing, SinkError, SinkErrorKind,
+    audit::{Chosen, Sample},
+};
 
 /// The answers to a batch. The server answers an event, or it fails on our side. The first answer counts.
 pub(super) struct Answers {
     by_event: Mutex<Vec<Option<Result<Reply, SinkError>>>>,
     missing: AtomicUsize,
     complete: Notify,
+    /// The event whose place in the stream is kept for an audit.
+    chosen: Option<usize>,
+    place: OnceLock<Place>,
 }
 
 impl Answers {
-    fn new(events: usize) -> Self {
+    fn new(events: usize, chosen: Option<usize>) -> Self {
         Self {
             by_event: Mutex::new((0..events).map(|_| None).collect()),
             missing: AtomicUsize::new(events),
             complete: Notify::new(),
+            chosen,
+            place: OnceLock::new(),
         }
     }
 
@@ -82,6 +91,11 @@ pub(super) async fn gather(mut acknowledgements: Subscriber, prefix: usize, shar
             last = shared.batches().get(&number).map(|batch| (number, batch.clone()));
         }
         if let Some((_, batch)) = &last {
+            if batch.chosen == Some(index)
+                && let Some(place) = Place::read(&message.payload)
+            {
+                let _ = batch.place.set(place);
+            }
             batch.answer(index, Ok(Reply::read(&message)));
         }
     }
@@ -95,11 +109,18 @@ pub(super) struct BatchInFlight<'a> {
     answers: Arc<Answers>,
     /// How many events were given to the client. These may arrive.
     sent: AtomicUsize,
+    delivered: &'a Sample<Receipt>,
+    chosen: Option<Chosen>,
 }
 
 impl<'a> BatchInFlight<'a> {
-    pub(super) fn new(connection: &'a Connection, batch: &'a [Outgoing]) -> Self {
-        let answers = Arc::new(Answers::new(batch.len()));
+    pub(super) fn new(
+        connection: &'a Connection,
+        batch: &'a [Outgoing],
+        delivered: &'a Sample<Receipt>,
+    ) -> Self {
+        let chosen = delivered.choose(batch.len());
+        let answers = Arc::new(Answers::new(batch.len(), chosen.map(|chosen| chosen.index)));
         let number = connection.shared.next_batch.fetch_add(1, Ordering::Relaxed);
         connection.shared.batches().insert(number, answers.clone());
         Self {
@@ -108,6 +129,8 @@ impl<'a> BatchInFlight<'a> {
             number,
             answers,
             sent: AtomicUsize::new(0),
+            delivered,
+            chosen,
         }
     }
 
@@ -233,7 +256,18 @@ impl<'a> BatchInFlight<'a> {
             })
             .collect();
         assert_eq!(outcomes.len(), self.batch.len());
+        self.keep_receipt(&outcomes);
         outcomes
+    }
+
+    fn keep_receipt(&self, outcomes: &[Outcome]) {
+        if let (Some(chosen), Some(place)) = (self.chosen, self.answers.place.get())
+            && outcomes[chosen.index] == Outcome::Delivered
+        {
+            let id = self.batch[chosen.index].event.event.id;
+            let place = place.clone();
+            self.delivered.keep(chosen, Receipt { id, place });
+        }
     }
 }
 

@@ -17,11 +17,11 @@ use crate::sink::{Comparison, SinkError, SinkErrorKind, Storage, StreamSpec, Str
 type Config = Map<String, Value>;
 
 /// An answer of JetStream: the result or its error.
-struct Answer(Result<Value, ApiError>);
+pub(super) struct Answer(pub(super) Result<Value, ApiError>);
 
-struct ApiError {
-    code: u64,
-    text: String,
+pub(super) struct ApiError {
+    pub(super) code: u64,
+    pub(super) text: String,
 }
 
 /// Whether JetStream answers. Missing streams are found by their events, because a missing stream must not stop the
@@ -198,7 +198,7 @@ fn check_name(stream: &str) -> Result<(), SinkError> {
     Ok(())
 }
 
-async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Answer, SinkError> {
+pub(super) async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Answer, SinkError> {
     let answer = ask_if_allowed(connection, what, payload).await?;
     answer.ok_or_else(|| {
         misconfigured(format!(

@@ -1,6 +1,7 @@
 //! Kafka on a real broker: the contract suite, and tests of this sink alone.
 
 mod access;
+mod audit;
 mod cost;
 mod faults;
 mod harness;

@@ -1,0 +1,164 @@
+//! What the audits of the sinks have found.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::{audit::LOST_IDS_MAX, sink::audit::Audited};
+
+/// For this long after the latest loss, the relay is unhealthy.
+const LOSS_SHOWN: Duration = Duration::from_secs(3_600);
+
+/// By sink.
+#[derive(Debug, Default)]
+pub(crate) struct Audits(Mutex<BTreeMap<String, Record>>);
+
+#[derive(Debug, Default)]
+struct Record {
+    /// Since the start, except for `loss`.
+    totals: AuditReport,
+    loss_at: Option<Instant>,
+}
+
+/// The audits of a sink since the relay's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct AuditReport {
+    /// Events that were looked up. `expired` and `lost` are among them.
+    pub checked: u64,
+    /// Gone, although no limit of the sink explains it.
+    pub lost: u64,
+    /// Found a second time close by.
+    pub copies: u64,
+    /// Removed by the sink's own limits.
+    pub expired: u64,
+    /// Why the latest audit could not look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The events that were lost lately. It is forgotten an hour after the latest loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// When the first one was noticed, to the second.
+    pub since: Timestamp,
+    pub events: u64,
+    /// The first ones.
+    pub ids: Vec<Uuid>,
+}
+
+impl Audits {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(&self, sink: &str) {
+        self.lock().entry(sink.to_owned()).or_default();
+    }
+
+    pub(crate) fn found(&self, sink: &str, audited: &Audited, now: Timestamp) {
+        let mut records = self.lock();
+        let record = records.entry(sink.to_owned()).or_default();
+        record.forget_old_loss();
+        let (totals, lost) = (&mut record.totals, audited.lost.len() as u64);
+        totals.checked += audited.checked;
+        totals.copies += audited.copies;
+        totals.expired += audited.expired;
+        totals.lost += lost;
+        totals.problem = None;
+        if lost > 0 {
+            let loss = totals.loss.get_or_insert_with(|| Loss {
+                since: now,
+                events: 0,
+                ids: Vec::new(),
+            });
+            loss.events += lost;
+            let room = LOST_IDS_MAX - loss.ids.len();
+            loss.ids.extend(audited.lost.iter().take(room));
+            record.loss_at = Some(Instant::now());
+        }
+    }
+
+    /// Returns whether this is new.
+    pub(crate) fn failed(&self, sink: &str, why: &str) -> bool {
+        let mut records = self.lock();
+        let problem = &mut records.entry(sink.to_owned()).or_default().totals.problem;
+        problem.replace(why.to_owned()).is_none()
+    }
+
+    pub(super) fn report(&self) -> BTreeMap<String, AuditReport> {
+        let mut records = self.lock();
+        let report = |(sink, record): (&String, &mut Record)| {
+            record.forget_old_loss();
+            (sink.clone(), record.totals.clone())
+        };
+        records.iter_mut().map(report).collect()
+    }
+}
+
+impl Record {
+    fn forget_old_loss(&mut self) {
+        if self.loss_at.is_some_and(|at| at.elapsed() > LOSS_SHOWN) {
+            self.loss_at = None;
+            self.totals.loss = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loss_is_shown_for_an_hour_with_few_ids_and_counted_for_ever() {
+        let (audits, ids) = (Audits::default(), [(); 7].map(|()| Uuid::now_v7()));
+        let now = Timestamp::UNIX_EPOCH;
+        audits.begin("out");
+        assert_eq!(audits.report()["out"], AuditReport::default());
+        let audited = Audited {
+            checked: 10,
+            expired: 1,
+            copies: 2,
+            lost: ids[..4].to_vec(),
+        };
+        audits.found("out", &audited, now);
+        let rest = Audited {
+            checked: 3,
+            lost: ids[4..].to_vec(),
+            ..Audited::default()
+        };
+        audits.found("out", &rest, now + jiff::SignedDuration::from_secs(60));
+        let loss = Loss {
+            since: now,
+            events: 7,
+            ids: ids[..LOST_IDS_MAX].to_vec(),
+        };
+        let report = audits.report()["out"].clone();
+        assert_eq!(report.loss, Some(loss));
+        assert_eq!(
+            (report.checked, report.lost, report.copies, report.expired),
+            (13, 7, 2, 1)
+        );
+        tokio::time::advance(LOSS_SHOWN + Duration::from_secs(1)).await;
+        let later = audits.report()["out"].clone();
+        assert_eq!((later.loss, later.lost), (None, 7));
+    }
+
+    #[test]
+    fn a_problem_is_news_once_until_an_audit_succeeds() {
+        let audits = Audits::default();
+        assert!(audits.failed("out", "no right"));
+        assert!(!audits.failed("out", "no right"));
+        audits.found("out", &Audited::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(audits.report()["out"].problem, None);
+        assert!(audits.failed("out", "no right"));
+    }
+}
