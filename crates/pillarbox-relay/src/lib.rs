@@ -43,7 +43,7 @@ pub mod event;
 pub mod event_log;
 pub mod health;
 pub mod http_client;
-mod log;
+pub mod log;
 pub mod metrics;
 pub mod notice;
 pub mod pressure;

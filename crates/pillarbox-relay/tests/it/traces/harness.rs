@@ -119,6 +119,7 @@ impl Scene {
                 stream: None,
                 envelope: Envelope::default(),
                 after_death: AfterDeath::default(),
+                event_log: false,
             }]),
             options: Options {
                 engine: engine::Options {
