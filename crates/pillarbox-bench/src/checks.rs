@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::{
     Findings, Host,
     arena::Arena,
-    course::Course,
+    course::{Course, Drained},
     events::Maker,
     findings::{Rows, known},
     relays::Setup,
@@ -68,15 +68,11 @@ pub(super) async fn run(args: &Args, arena: &Arena, host: &dyn Host) -> Result<F
         lost: check.as_ref().map(|check| check.lost()),
         order_violations: check.as_ref().map(|check| check.order_violations),
     };
-    report.findings()
+    report.findings(&without, &with)
 }
 
 impl Report {
-    fn findings(&self) -> Result<Findings> {
-        let rate = |rate: f64, cpu: Option<f64>| {
-            let cpu = cpu.map_or("unknown".into(), |cpu| format!("{cpu:.1} µs"));
-            format!("{rate:.0} events/s, {cpu} of the relay's processor time for each")
-        };
+    fn findings(&self, without: &Drained, with: &Drained) -> Result<Findings> {
         let mut rows = Rows::default();
         rows.add(
             "events",
@@ -85,14 +81,8 @@ impl Report {
                 self.events, self.payload_bytes
             ),
         );
-        rows.add(
-            "without checks",
-            rate(self.events_per_second_without, self.cpu_microseconds_without),
-        );
-        rows.add(
-            "with checks",
-            rate(self.events_per_second_with, self.cpu_microseconds_with),
-        );
+        rows.add("without checks", without.shown());
+        rows.add("with checks", with.shown());
         rows.add("ratio", format!("{:.2}", self.ratio));
         rows.add("lost", known(self.lost));
         rows.add("out of order", known(self.order_violations));

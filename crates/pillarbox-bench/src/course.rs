@@ -42,6 +42,16 @@ impl Drained {
         self.events as f64 / self.seconds
     }
 
+    /// Its rate and cost, for people.
+    pub(super) fn shown(&self) -> String {
+        let cpu = self.cpu_microseconds();
+        let cpu = cpu.map_or("unknown".into(), |cpu| format!("{cpu:.1} µs"));
+        format!(
+            "{:.0} events/s, {cpu} of the relay's processor time for each",
+            self.rate()
+        )
+    }
+
     /// The relay's processor time per event.
     pub(super) fn cpu_microseconds(&self) -> Option<f64> {
         Some(self.cpu_seconds? / self.events as f64 * 1e6)

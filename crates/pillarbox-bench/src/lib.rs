@@ -11,6 +11,7 @@ mod course;
 mod database;
 mod drain;
 mod enqueue;
+mod event_log;
 mod events;
 mod findings;
 mod idle;
@@ -59,6 +60,7 @@ enum What {
     Poison(poison::Args),
     Checks(checks::Args),
     Observability(observability::Args),
+    EventLog(event_log::Args),
     Enqueue(enqueue::Args),
 }
 
@@ -114,6 +116,9 @@ pub async fn run(args: Args, target: &Target, host: &dyn Host) -> Result<Finding
         What::Checks(args) => in_arena(target, async |arena| checks::run(&args, arena, host).await).await,
         What::Observability(args) => {
             in_arena(target, async |arena| observability::run(&args, arena, host).await).await
+        }
+        What::EventLog(args) => {
+            in_arena(target, async |arena| event_log::run(&args, arena, host).await).await
         }
         What::Enqueue(args) => in_arena(target, async |arena| enqueue::run(&args, arena, host).await).await,
     }

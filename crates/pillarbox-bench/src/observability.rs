@@ -121,16 +121,10 @@ fn free_address() -> Result<SocketAddr> {
 
 impl Report {
     fn findings(&self, without: &Drained, with: &Drained) -> Result<Findings> {
-        let rate = |drained: &Drained| {
-            let cpu = drained.cpu_microseconds();
-            let cpu = cpu.map_or("unknown".into(), |cpu| format!("{cpu:.1} µs"));
-            let rate = drained.rate();
-            format!("{rate:.0} events/s, {cpu} of the relay's processor time for each")
-        };
         let mut rows = Rows::default();
         rows.add("events", format!("{} each way", self.events));
-        rows.add("everything off", rate(without));
-        rows.add("everything on", rate(with));
+        rows.add("everything off", without.shown());
+        rows.add("everything on", with.shown());
         rows.add("ratio", format!("{:.2}", self.ratio));
         let bytes = self.trace_bytes_per_event;
         let bytes = bytes.map_or("unknown".into(), |bytes| format!("{bytes:.0} bytes"));
