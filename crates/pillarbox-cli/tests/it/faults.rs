@@ -5,6 +5,7 @@
 mod after_death;
 mod assumptions;
 mod audit;
+mod autoscaling;
 mod away;
 mod bad_events;
 mod checks;
@@ -22,5 +23,6 @@ mod pressure;
 mod relays;
 mod stalls;
 mod strangers;
+mod stream_clients;
 mod traces;
 mod transactions;

@@ -1,7 +1,7 @@
 //! The start of every test here: a database, a broker, a configuration and a ledger.
 
 mod binary;
-mod health;
+mod http;
 mod kafka;
 mod mongo;
 mod producer;
@@ -21,7 +21,7 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 pub(super) use pillarbox_testkit::wait::PATIENCE;
 
 pub(super) use binary::Binary;
-pub(super) use health::healthz_until;
+pub(super) use http::{get, healthz_until};
 pub(super) use kafka::assert_whole_in;
 pub(super) use mongo::{MongoLoad, MongoScene};
 pub(super) use producer::{Load, Producer};

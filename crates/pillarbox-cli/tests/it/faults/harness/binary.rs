@@ -81,12 +81,18 @@ impl Binary {
 
     /// Starts a relay, waits until it has found its database and serves HTTP, and returns its address.
     pub(in super::super) async fn serving(&self, name: &str) -> (Relay, String) {
-        let mut relay = self.start(name, &["run", "--listen", "127.0.0.1:0"]);
-        relay.says("Relaying from").await;
+        let relay = self.serving_at(name, "127.0.0.1:0").await;
         let log = relay.log();
         let (_, address) = log.split_once("Serving http://").unwrap();
         let (address, _) = address.split_once('/').unwrap();
         (relay, address.to_owned())
+    }
+
+    /// Starts a relay that serves HTTP at this address, and waits until it has found its database.
+    pub(in super::super) async fn serving_at(&self, name: &str, address: &str) -> Relay {
+        let mut relay = self.start(name, &["run", "--listen", address]);
+        relay.says("Relaying from").await;
+        relay
     }
 
     /// Starts a relay without waiting for anything.

@@ -1,4 +1,4 @@
-//! What `/healthz` of a relay returns.
+//! What the HTTP API of a relay returns.
 
 use pillarbox_testkit::wait;
 use serde_json::Value;
@@ -8,9 +8,9 @@ use tokio::{
 };
 
 /// Returns the status and the body.
-async fn healthz(address: &str) -> (u16, Value) {
+pub(in super::super) async fn get(address: &str, path: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -22,7 +22,7 @@ async fn healthz(address: &str) -> (u16, Value) {
 /// Repeats the request until the answer is as wanted.
 pub(in super::super) async fn healthz_until(address: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
     wait::until_ok(async || {
-        let (code, body) = healthz(address).await;
+        let (code, body) = get(address, "/healthz").await;
         if wanted(code, &body) {
             return Ok(body);
         }
