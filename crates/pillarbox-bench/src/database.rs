@@ -154,6 +154,14 @@ impl Database {
         Ok(None)
     }
 
+    /// PostgreSQL: does now what autovacuum would do during the measurement.
+    pub(super) async fn tidy(&self, tables: &Tables) -> Result<()> {
+        match self {
+            Self::Postgres(_) => self.execute(&format!("vacuum (analyze) {}", tables.name())).await,
+            _ => Ok(()),
+        }
+    }
+
     async fn execute(&self, sql: &str) -> Result<()> {
         match self {
             Self::Postgres(pool) => {

@@ -1,7 +1,5 @@
 //! The cost of metrics, logs and traces.
 
-use std::net::{SocketAddr, TcpListener};
-
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Map, json};
@@ -12,7 +10,7 @@ use super::{
     course::{Course, Drained},
     events::Maker,
     findings::{Rows, known},
-    observer::{Collector, Scraper},
+    observer::{Collector, Scraper, free_address},
     relays::Setup,
 };
 
@@ -112,11 +110,6 @@ pub(super) async fn run(args: &Args, arena: &Arena, host: &dyn Host) -> Result<F
         order_violations: check.as_ref().map(|check| check.order_violations),
     };
     report.findings(&without, &with)
-}
-
-/// A free port for the relay's metrics.
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 
 impl Report {

@@ -20,6 +20,11 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 const SCRAPE_TIME_MAX: Duration = Duration::from_secs(5);
 const DROPPED: &str = "outbox_trace_spans_dropped_total ";
 
+/// A free port for a relay's metrics.
+pub(super) fn free_address() -> io::Result<SocketAddr> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()
+}
+
 /// Receives spans by OTLP over HTTP, and drops them.
 pub(super) struct Collector {
     address: SocketAddr,
