@@ -46,7 +46,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 
 /// A page of dead letters.
 #[derive(Serialize, ToSchema)]
-struct Page {
+struct LetterPage {
     letters: Vec<DeadLetter>,
     /// Pass it as `before` to get the next page; `null` on the last one.
     next: Option<i64>,
@@ -73,12 +73,12 @@ struct Acted {
     path = "/v1/dead",
     security(("token" = ["read"])),
     params(Wanted),
-    responses((status = 200, description = "A page of letters", body = Page))
+    responses((status = 200, description = "A page of letters", body = LetterPage))
 )]
 async fn list(
     State(api): State<Arc<Api>>,
     wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<LetterPage>, Problem> {
     let wanted = asked::query(wanted)?;
     let (filter, limit) = (wanted.filter()?, wanted.limit()?);
     let (state, before) = (wanted.state()?, wanted.before()?);
@@ -87,7 +87,7 @@ async fn list(
     let more = letters.len() > limit;
     letters.truncate(limit);
     let next = letters.last().filter(|_| more).map(|letter| letter.seq);
-    Ok(Json(Page { letters, next }))
+    Ok(Json(LetterPage { letters, next }))
 }
 
 /// The open dead letters, grouped by failure
@@ -111,7 +111,7 @@ async fn groups(
 
 /// The payload is copied byte for byte, so this does not use a [`Value`], which would round its numbers.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Shown {
+pub(crate) struct WholeLetter {
     #[serde(flatten)]
     details: DeadDetails,
     /// `null` if its row can't be read or is gone.
@@ -126,14 +126,14 @@ pub(crate) struct Shown {
     security(("token" = ["read"])),
     params(("id" = Uuid, Path, description = "The id of the event")),
     responses(
-        (status = 200, description = "The letter with its event", body = Shown),
+        (status = 200, description = "The letter with its event", body = WholeLetter),
         (status = 404, description = "No dead letter has this id", body = ErrorBody),
     )
 )]
 async fn show(
     State(api): State<Arc<Api>>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Json<Shown>, Problem> {
+) -> Result<Json<WholeLetter>, Problem> {
     let Path(id) = id.map_err(|rejection| Problem::bad(rejection.body_text()))?;
     let id: Uuid = id
         .parse()
@@ -147,7 +147,7 @@ async fn show(
     Ok(Json(details.into()))
 }
 
-impl From<DeadDetails> for Shown {
+impl From<DeadDetails> for WholeLetter {
     fn from(mut details: DeadDetails) -> Self {
         let event = details.event.take();
         Self { details, event }

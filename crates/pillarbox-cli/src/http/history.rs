@@ -67,7 +67,7 @@ struct Wanted {
 
 /// A page of the log.
 #[derive(Serialize, ToSchema)]
-struct Page {
+struct LogPage {
     /// The latest first.
     #[schema(value_type = Vec<LoggedEvent>)]
     events: Vec<LogEntry>,
@@ -102,7 +102,7 @@ struct Counts {
 
 /// The life of one event.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Shown {
+pub(crate) struct EventLife {
     #[serde(flatten)]
     life: WholeLife,
     /// `null` if it can't be read.
@@ -110,7 +110,7 @@ pub(crate) struct Shown {
     event: Option<Event>,
 }
 
-impl From<WholeLife> for Shown {
+impl From<WholeLife> for EventLife {
     fn from(mut life: WholeLife) -> Self {
         let event = life.event.take();
         Self { life, event }
@@ -125,7 +125,7 @@ impl From<WholeLife> for Shown {
     params(Wanted),
     extensions(("x-scoped" = json!(true))),
     responses(
-        (status = 200, description = "A page of the log", body = Page),
+        (status = 200, description = "A page of the log", body = LogPage),
         (status = 404, description = "There is no event log", body = ErrorBody),
     )
 )]
@@ -133,13 +133,13 @@ async fn list(
     State(api): State<Arc<Api>>,
     caller: Caller,
     wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<LogPage>, Problem> {
     let wanted = query(wanted)?;
     let (before, limit) = (wanted.before()?, wanted.limit()?);
     let filter = wanted.filter(&caller)?;
     let (log, _) = api.log()?;
     let list = log.list(&filter, before, limit).await?;
-    Ok(Json(Page {
+    Ok(Json(LogPage {
         events: list.entries,
         next: list.next,
     }))
@@ -188,7 +188,7 @@ async fn counts(
     params(("id" = Uuid, Path, description = "The event's id")),
     extensions(("x-scoped" = json!(true))),
     responses(
-        (status = 200, description = "What happened to it, in order", body = Shown),
+        (status = 200, description = "What happened to it, in order", body = EventLife),
         (status = 404, description = "There is no event with this id, or this database has no event log", body = ErrorBody),
     )
 )]
@@ -196,7 +196,7 @@ async fn show(
     State(api): State<Arc<Api>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Json<Shown>, Problem> {
+) -> Result<Json<EventLife>, Problem> {
     let Path(id) = id.map_err(|rejection| Problem::bad(rejection.body_text()))?;
     let id: Uuid = id
         .parse()

@@ -125,37 +125,61 @@ fn complete(operation: &mut Value, method: &str, path: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
+
+    /// The code of the HTTP API, without its tests, and where it is.
+    fn sources() -> Vec<(String, String)> {
+        fn add_all(folder: &Path, sources: &mut Vec<(String, String)>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match (path.is_dir(), path.file_name().unwrap().to_str().unwrap()) {
+                    (true, _) => add_all(&path, sources),
+                    (false, "tests.rs") => {}
+                    (false, _) => add(&path, sources),
+                }
+            }
+        }
+        fn add(file: &Path, sources: &mut Vec<(String, String)>) {
+            let Ok(text) = fs::read_to_string(file) else {
+                return;
+            };
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            sources.push((file.display().to_string(), code.to_owned()));
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut sources = Vec::new();
+        add(&source.join("http.rs"), &mut sources);
+        add_all(&source.join("http"), &mut sources);
+        sources
+    }
 
     /// Every other way to add a path would leave it out of the document, and closed to everybody.
     #[test]
     fn every_path_of_the_router_has_a_description() {
-        fn check(file: &Path) {
-            let text = fs::read_to_string(file).unwrap();
-            let code = text.split("#[cfg(test)]").next().unwrap();
+        for (place, code) in sources() {
             for other in [".route(", ".route_service(", ".nest(", ".nest_service("] {
-                let place = file.display();
                 assert!(
                     !code.contains(other),
                     "{place}: `{other}…)`: use `.routes(routes!(…))`"
                 );
             }
         }
-        fn check_all(folder: &Path) {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                match (path.is_dir(), path.file_name().unwrap().to_str().unwrap()) {
-                    (true, _) => check_all(&path),
-                    (false, "tests.rs") => {}
-                    (false, _) => check(&path),
-                }
+    }
+
+    /// One of two types with the same name would replace the other in the document.
+    #[test]
+    fn each_described_type_has_its_own_name() {
+        let mut names = BTreeSet::new();
+        for (place, code) in sources() {
+            for part in code.split("ToSchema)]").skip(1) {
+                let declared = part.split_once("struct ").or_else(|| part.split_once("enum "));
+                let name = declared.unwrap().1.split([' ', '<', '(', ';']).next().unwrap();
+                assert!(names.insert(name.to_owned()), "{place}: another {name}");
             }
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        check(&source.join("http.rs"));
-        check_all(&source.join("http"));
+        assert!(names.len() > 5, "{names:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pillarbox_relay::dead::DeadDetails;
 use uuid::Uuid;
 
 use crate::{
-    http::dead::Shown,
+    http::dead::WholeLetter,
     output::{Answer, Context, open_store, store_error, table, tell},
 };
 
@@ -29,7 +29,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return Ok(Answer::No);
     };
     if context.json {
-        context.print_json(&Shown::from(details))?;
+        context.print_json(&WholeLetter::from(details))?;
     } else {
         print(&details, context)?;
     }

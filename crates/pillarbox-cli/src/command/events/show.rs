@@ -5,7 +5,7 @@ use pillarbox_relay::event_log::life::{Step, WholeLife, whole_life};
 use uuid::Uuid;
 
 use crate::{
-    http::history::Shown,
+    http::history::EventLife,
     output::{Answer, Context, store_error, table, tell},
 };
 
@@ -34,7 +34,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
         return Ok(Answer::No);
     };
     if context.json {
-        context.print_json(&Shown::from(life))?;
+        context.print_json(&EventLife::from(life))?;
     } else {
         print(&life, context)?;
     }

@@ -110,6 +110,7 @@ fn a_browser_gets_server_sent_events_and_continues_after_the_last_one() {
     let folder = migrated();
     let served = served(&folder);
     enqueue(folder.path(), &lines(1..=3));
+    Client::follow(&served.address, "?after=0", "").events(3);
     let sse = "Accept: text/event-stream\r\nLast-Event-ID: 1\r\n";
     let mut client = Client::follow(&served.address, "?after=0", sse);
     assert!(client.head.contains("text/event-stream"), "{}", client.head);
