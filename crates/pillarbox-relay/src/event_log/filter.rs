@@ -111,13 +111,14 @@ mod tests {
             .project_id("p")
             .user_id("u")
             .header(wire::CORRELATION_ID, "c");
-        let set = |change: fn(&mut LogFilter, &str), value: &str| {
+        type Change = fn(&mut LogFilter, &str);
+        let set = |change: Change, value: &str| {
             let mut filter = LogFilter::default();
             change(&mut filter, value);
             filter
         };
         assert!(LogFilter::default().selects(&event));
-        let fields: [(fn(&mut LogFilter, &str), &str); 7] = [
+        let fields: [(Change, &str); 7] = [
             (|f, v| f.topic = Some(v.into()), "chat.message"),
             (|f, v| f.event_type = Some(v.into()), "MessageCreated"),
             (|f, v| f.aggregate_type = Some(v.into()), "session"),

@@ -153,8 +153,11 @@ impl State {
     }
 }
 
+/// A counter: its name, its help, and its value in a report.
+type AuditCounter = (&'static str, &'static str, fn(&AuditReport) -> u64);
+
 fn audits(writer: &mut Writer<'_>, report: &ProgressReport) -> fmt::Result {
-    let counters: [(&str, &str, fn(&AuditReport) -> u64); 4] = [
+    let counters: [AuditCounter; 4] = [
         (
             "audit_checked",
             "Delivered events that the audit looked up at the sink",

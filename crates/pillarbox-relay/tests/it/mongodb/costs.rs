@@ -42,7 +42,7 @@ async fn a_thousand_events_cost_a_handful_of_commands() {
         read += page.events.len();
         let start = Instant::now();
         // Every second page goes into the event log.
-        let (is_logged, published) = (read / PAGE % 2 == 0, seqs(&page.events));
+        let (is_logged, published) = ((read / PAGE).is_multiple_of(2), seqs(&page.events));
         let settlement = Settlement {
             logged: if is_logged { published.clone() } else { Vec::new() },
             published,

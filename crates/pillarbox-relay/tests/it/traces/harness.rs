@@ -24,11 +24,13 @@ use uuid::Uuid;
 /// What the payload contains and no span may.
 pub(super) const PRIVATE: &str = "private-4711";
 
+type Headers = BTreeMap<String, String>;
+
 /// Keeps the headers of what it was asked to store.
 #[derive(Clone, Default)]
 pub(super) struct Recorder {
     refusals: Arc<Mutex<HashMap<Uuid, (u32, SinkErrorKind)>>>,
-    seen: Arc<Mutex<Vec<(Uuid, BTreeMap<String, String>)>>>,
+    seen: Arc<Mutex<Vec<(Uuid, Headers)>>>,
 }
 
 impl Recorder {
@@ -37,7 +39,7 @@ impl Recorder {
     }
 
     /// The headers of each attempt at an event.
-    pub(super) fn headers(&self, event: &Event) -> Vec<BTreeMap<String, String>> {
+    pub(super) fn headers(&self, event: &Event) -> Vec<Headers> {
         let seen = self.seen.lock().unwrap();
         let of_event = seen.iter().filter(|(id, _)| *id == event.id);
         of_event.map(|(_, headers)| headers.clone()).collect()

@@ -84,11 +84,9 @@ pub(super) fn of_death(position: Position, letter: &Letter, event: &Known, now: 
         }
     }
     for name in ["schema_version", "entity_version", "created_at"] {
-        match event.document.get(name) {
-            Some(value @ (Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::DateTime(_))) => {
-                entry.insert(name, value.clone());
-            }
-            _ => {}
+        let value = event.document.get(name);
+        if let Some(value @ (Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::DateTime(_))) = value {
+            entry.insert(name, value.clone());
         }
     }
     entry
