@@ -15,6 +15,7 @@ const COMBINATIONS: &[(&[&str], &[&str])] = &[
     (&["pillarbox"], &["tokio-postgres"]),
     (&["pillarbox"], &["diesel"]),
     (&["pillarbox"], &["log"]),
+    (&["pillarbox"], &["follow"]),
     (&["pillarbox"], &["trace"]),
     (&["pillarbox"], &["testing"]),
     (&["pillarbox"], &["nats", "postgres"]),

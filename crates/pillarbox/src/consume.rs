@@ -34,7 +34,6 @@
 //! and `kafka` are the brokers.
 
 mod attempt;
-mod backoff;
 mod engine;
 mod handler;
 #[cfg(feature = "kafka")]

@@ -2,6 +2,8 @@
 
 mod builder;
 mod first_use;
+#[cfg(any(feature = "consume", feature = "follow"))]
+pub(crate) mod whole;
 
 use std::collections::BTreeMap;
 

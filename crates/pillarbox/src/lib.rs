@@ -22,10 +22,12 @@
 //! it into the application's own transaction, [`pressure`] limits how many may be pending, [`lane`] computes
 //! the lane of its key, [`table`] has the names of the tables. On the other side [`inbox`] remembers what was
 //! processed, and `consume` (with the features `nats` and `kafka`) calls a handler, once per event, in order
-//! per key. Unit tests of an application need no database: see `testing`.
+//! per key. `follow` reads the event log from a position. Unit tests of an application need no database: see `testing`.
 
 #![warn(missing_docs)]
 
+#[cfg(any(feature = "consume", feature = "follow"))]
+mod backoff;
 pub mod check;
 #[cfg(all(
     feature = "consume",
@@ -34,6 +36,8 @@ pub mod check;
 pub mod consume;
 pub mod enqueue;
 pub mod event;
+#[cfg(feature = "follow")]
+pub mod follow;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub mod inbox;
 pub mod lane;

@@ -57,8 +57,8 @@ pub(super) struct Wanted {
 ///
 /// One JSON object per line, or Server-Sent Events with `Accept: text/event-stream`. Every relay serves every
 /// client, and each event comes once, in the order of the log. `position` is where a client resumes. A line
-/// `{"heartbeat":true,"position":…}` comes every 15 seconds without events, and a line `{"end":…}` is the last
-/// one, if the server ends the stream.
+/// `{"heartbeat":true,"position":…}` comes first if the request has no position, and every 15 seconds without
+/// events. A line `{"end":…}` is the last one, if the server ends the stream.
 #[utoipa::path(
     get,
     path = "/v1/stream",
@@ -106,6 +106,7 @@ pub(super) async fn handler(
         return Err(Problem::bad(problem));
     }
     let (log, hub) = api.log()?;
+    let has_position = after.is_some();
     let after = match (after, wanted.last) {
         (None, Some(last)) => {
             let bounds = log.bounds().await?;
@@ -126,7 +127,11 @@ pub(super) async fn handler(
         subscription,
         format,
         closing: api.closing.clone(),
-        ended: false,
+        next: if has_position {
+            Part::Events
+        } else {
+            Part::Position
+        },
         _place: place,
     };
     let headers = [
@@ -157,19 +162,35 @@ fn resume(headers: &HeaderMap, after: Option<Position>) -> Result<Option<Positio
     }
 }
 
+/// What a client gets next.
+#[derive(PartialEq)]
+enum Part {
+    /// The position at which the stream starts. A client without one that loses its connection before the first event
+    /// would not know where to continue.
+    Position,
+    Events,
+    Nothing,
+}
+
 /// A client of the stream.
 struct Following {
     subscription: Subscription,
     format: Format,
     closing: CancellationToken,
-    ended: bool,
+    next: Part,
     _place: OwnedSemaphorePermit,
 }
 
 impl Following {
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
-        if self.ended {
-            return None;
+        match self.next {
+            Part::Position => {
+                self.next = Part::Events;
+                let part = self.format.heartbeat(self.subscription.position());
+                return Some((Ok(part), self));
+            }
+            Part::Events => {}
+            Part::Nothing => return None,
         }
         let next = tokio::select! {
             // Events that are ready are sent before the end.
@@ -182,7 +203,7 @@ impl Following {
         let part = match next {
             Some(Next::Lines(lines)) => self.format.lines(&lines),
             Some(Next::End(end)) => {
-                self.ended = true;
+                self.next = Part::Nothing;
                 self.format.end(&end, position)
             }
             None => self.format.heartbeat(position),

@@ -12,6 +12,7 @@ mod checks;
 mod dashboard;
 mod dead_letters;
 mod destinations;
+mod followers;
 mod garbage;
 mod harness;
 mod kafka;

@@ -23,7 +23,6 @@ use tokio::{
 use super::{
     ConsumeError,
     attempt::{Job, Outcome, Work},
-    backoff,
     handler::Handler,
     keys::{Key, Keys, Turn},
     lag::{Failing, Lag, is_news},
@@ -31,7 +30,10 @@ use super::{
     source::{Incoming, Note, Source},
     suspects::{Suspects, Watch},
 };
-use crate::inbox::{Begun, Database, InboxError};
+use crate::{
+    backoff,
+    inbox::{Begun, Database, InboxError},
+};
 
 /// How often the lag is measured.
 const LOOK: Duration = Duration::from_millis(500);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{handler::HandlerError, message::Message};
 use crate::{
-    event::Event,
+    event::{Event, whole::Whole},
     wire::{self, cloudevents as attribute},
 };
 
@@ -249,18 +249,12 @@ fn structured(message: &Message) -> Result<Received, String> {
     Ok(received)
 }
 
-/// The object uses the names of [`Event`], and some that the relay adds.
 fn whole(message: &Message) -> Result<Received, String> {
-    let problem = |error: serde_json::Error| format!("it is not an event: {error}");
-    let mut fields: BTreeMap<String, Box<RawValue>> =
-        serde_json::from_slice(&message.body).map_err(problem)?;
-    fields.remove("position");
-    fields.remove("seq");
-    let created_at = fields.remove("created_at");
-    let created_at = created_at.and_then(|at| serde_json::from_str::<Timestamp>(at.get()).ok());
-    let text = serde_json::to_vec(&fields).map_err(problem)?;
-    let event = serde_json::from_slice(&text).map_err(problem)?;
-    Ok(Received { event, created_at })
+    let whole = Whole::read(&message.body).map_err(|error| format!("it is not an event: {error}"))?;
+    Ok(Received {
+        event: whole.event,
+        created_at: whole.created_at,
+    })
 }
 
 fn debezium(message: &Message) -> Result<Received, String> {

@@ -99,7 +99,10 @@ fn a_client_resumes_where_it_was_across_a_restart_of_the_relay() {
     assert_eq!(client.events(3), [(5, 5), (6, 6), (7, 7)]);
 
     let mut all = Client::follow(&second.address, "?last=2", "");
+    assert_eq!(all.event(), json!({ "heartbeat": true, "position": 5 }));
     assert_eq!(all.events(2), [(6, 6), (7, 7)]);
+    let mut next = Client::follow(&second.address, "", "");
+    assert_eq!(next.event(), json!({ "heartbeat": true, "position": 7 }));
     let beyond = ask(&second.address, "GET /v1/stream?after=900", &[HOST], "", DEADLINE);
     assert_eq!((beyond.status, &beyond.json()["last"]), (409, &json!(7)));
     assert_eq!(second.relay.stop().0, 0);
@@ -121,6 +124,11 @@ fn a_browser_gets_server_sent_events_and_continues_after_the_last_one() {
         assert_eq!(event["payload"]["n"], n);
         assert_eq!(client.line(), "\n");
     }
+    let mut next = Client::follow(&served.address, "", "Accept: text/event-stream\r\n");
+    assert_eq!(
+        (next.line(), next.line()),
+        ("id: 3\n".into(), ": heartbeat\n".into())
+    );
     assert_eq!(served.relay.stop().0, 0);
     assert_eq!(client.line(), "event: end\n");
 }

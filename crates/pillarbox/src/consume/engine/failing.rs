@@ -7,14 +7,13 @@ use tokio::time::Instant;
 use super::{
     super::{
         attempt::Job,
-        backoff,
         handler::Handler,
         keys::{Failure, Key},
         letter,
     },
     Engine,
 };
-use crate::inbox::Database;
+use crate::{backoff, inbox::Database};
 
 /// The first and the longest delay before a transaction is tried again after a conflict.
 const CONFLICT_FIRST: Duration = Duration::from_millis(20);

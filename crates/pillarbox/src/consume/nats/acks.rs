@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{Beginning, by_hand::acknowledgement};
-use crate::consume::{backoff, source::Note};
+use crate::{backoff, consume::source::Note};
 
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);

@@ -15,10 +15,12 @@ use tokio::{
 };
 
 use super::{Beginning, LANE, by_hand::unreadable, ordered};
-use crate::consume::{
+use crate::{
     backoff,
-    message::{Message, Rooms},
-    source::{Incoming, Note},
+    consume::{
+        message::{Message, Rooms},
+        source::{Incoming, Note},
+    },
 };
 
 /// Messages per request.

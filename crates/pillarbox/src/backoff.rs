@@ -1,10 +1,10 @@
-//! The delay of a failing event.
+//! The wait before something that failed is tried again.
 
 use std::time::Duration;
 
 /// Doubles from `base` with each failure up to `max`, plus or minus a quarter. `seed` decides how much, so
 /// that events that failed together are not retried together.
-pub(super) fn delay(failures: u32, base: Duration, max: Duration, seed: u64) -> Duration {
+pub(crate) fn delay(failures: u32, base: Duration, max: Duration, seed: u64) -> Duration {
     let doubled = base.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let share =
         f64::from((scattered(seed.wrapping_add(u64::from(failures))) >> 40) as u32) / f64::from(1 << 24);
