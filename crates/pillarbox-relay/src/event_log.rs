@@ -193,7 +193,8 @@ pub trait EventLog: Send + Sync + 'static {
     async fn read(&self, after: Position, limit: PageLimit) -> Result<Vec<LogRow>, StoreError>;
 
     /// Decides the positions from `first` to `last`: waits for transactions that have taken one of them, and makes those
-    /// void that nobody took.
+    /// void that nobody took. It waits for a few seconds at most; then it is an error, and the caller asks again. A void
+    /// row has the time of the row behind it.
     async fn fill(&self, first: Position, last: Position) -> Result<(), StoreError>;
 
     async fn bounds(&self) -> Result<LogBounds, StoreError>;

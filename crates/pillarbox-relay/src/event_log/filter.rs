@@ -7,6 +7,9 @@ use serde::Deserialize;
 use super::LogEntry;
 use crate::route::Pattern;
 
+/// The most characters of a text that is compared.
+const CHARS_MAX: usize = 255;
+
 /// Selects entries of the log. Fields that are not set do not restrict the selection.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -48,8 +51,17 @@ impl LogFilter {
             && is(&self.aggregate_id, &event.aggregate_id)
             && has(&self.project_id, event.project_id.as_ref())
             && has(&self.user_id, event.user_id.as_ref())
-            && has(&self.correlation_id, event.headers.get(wire::CORRELATION_ID))
+            && self.has_correlation(event)
             && self.matches_topic(&event.topic)
+    }
+
+    /// The log has the beginning of a long one, for its index.
+    fn has_correlation(&self, event: &Event) -> bool {
+        let Some(wanted) = &self.correlation_id else {
+            return true;
+        };
+        let given = event.headers.get(wire::CORRELATION_ID);
+        given.is_some_and(|given| given.chars().take(CHARS_MAX).eq(wanted.chars()))
     }
 
     pub fn matches_topic(&self, topic: &str) -> bool {
@@ -66,7 +78,6 @@ impl LogFilter {
 
     /// Why it can't be used.
     pub fn problem(&self) -> Option<String> {
-        const CHARS_MAX: usize = 255;
         let texts = [
             ("topic", &self.topic),
             ("event_type", &self.event_type),

@@ -153,6 +153,7 @@ macro_rules! store_contract {
             settling::a_mixed_batch_is_written_whole,
             logging::a_delivery_is_appended_with_all_its_fields,
             logging::only_events_with_a_log_are_appended,
+            logging::a_long_correlation_id_is_searched_by_its_beginning,
             logging::a_delivery_is_appended_once,
             logging::each_death_is_appended_and_the_delivery_after_it,
             logging::a_fenced_settlement_appends_nothing,

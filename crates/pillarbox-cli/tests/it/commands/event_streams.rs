@@ -86,6 +86,7 @@ fn a_client_resumes_where_it_was_across_a_restart_of_the_relay() {
     let mut new = Client::follow(&first.address, "", "");
     enqueue(folder_path, &lines(4..=5));
     assert_eq!(client.events(2), [(4, 4), (5, 5)]);
+    assert_eq!(new.event(), json!({ "heartbeat": true, "position": 3 }));
     assert_eq!(new.events(1), [(4, 4)], "without a position: from now on");
 
     assert_eq!(first.relay.stop().0, 0);

@@ -57,8 +57,19 @@ impl EventLog for MongoStore {
             return Ok(());
         }
         let at = self.connection.collections().await?;
-        let now = self.connection.now().await?;
-        let voids = (first..=last).map(|position| entry::void(position, now));
+        // The time of the row behind them, however late this is: times must not jump ahead.
+        let behind = at
+            .log
+            .find_one(doc! { "_id": { "$gt": last } })
+            .sort(doc! { "_id": 1 })
+            .projection(doc! { "at": 1 });
+        let behind = self.connection.run(behind).await?;
+        let behind = behind.and_then(|row: Document| row.get_datetime("at").ok().copied());
+        let time = match behind {
+            Some(time) => time,
+            None => self.connection.now().await?,
+        };
+        let voids = (first..=last).map(|position| entry::void(position, time));
         let insert = at.log.insert_many(voids).ordered(false);
         let filled = async {
             match insert.await {

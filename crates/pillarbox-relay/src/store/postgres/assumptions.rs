@@ -5,6 +5,10 @@
 //! computed. `truncate`, `setval`, a sequence with a cache and a copy without its sequence break this. Events would
 //! then be lost silently. So the assumptions are checked. If one fails, the low marks are lowered and every relay
 //! starts over. That costs a scan, and finds everything that is pending.
+//!
+//! The event log has positions that only grow, too. If their counter is behind the log, because the log was copied
+//! without it or was restarted, it is raised. Otherwise settlements would meet existing entries, or readers would wait
+//! for positions that come a second time.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -21,6 +25,7 @@ use super::{
 };
 use crate::{
     event::Seq,
+    event_log::Position,
     store::{HeldLane, StoreError, StoreErrorKind},
 };
 
@@ -32,6 +37,7 @@ pub(super) struct Assumptions {
     lock: Sql,
     reset: String,
     lower: Sql,
+    raise_log: Sql,
     looked_at: Mutex<Option<Instant>>,
 }
 
@@ -46,6 +52,9 @@ struct Found {
     highest_mark: Seq,
     cache: i64,
     encoding: String,
+    /// The latest position of the event log that was taken, and the latest that it has or had.
+    log_taken: Position,
+    log_end: Position,
 }
 
 impl Assumptions {
@@ -55,6 +64,7 @@ impl Assumptions {
             lock: statement(tables, include_str!("sql/assumptions/lock.sql")),
             reset: tables.render(include_str!("sql/assumptions/reset.sql")),
             lower: statement(tables, include_str!("sql/assumptions/lower.sql")),
+            raise_log: statement(tables, include_str!("sql/assumptions/raise_log.sql")),
             looked_at: Mutex::default(),
         }
     }
@@ -68,12 +78,22 @@ impl Assumptions {
         self.looked();
         let found = self.look(connection, tx).await?;
         found.usable(connection.tables())?;
-        if found.broken(connection.tables()).is_none() {
+        if found.broken(connection.tables()).is_none() && !found.log_is_behind() {
             return Ok(());
         }
         // Another relay may do the same. The second one finds that nothing is left to do.
         connection.rows_in(tx, &self.lock, arguments!()?).await?;
         let found = self.look(connection, tx).await?;
+        if found.log_is_behind() {
+            tracing::warn!(
+                taken = found.log_taken,
+                end = found.log_end,
+                "the counter of the event log's positions is behind the log: raising it"
+            );
+            connection
+                .rows_in(tx, &self.raise_log, arguments!(found.log_end)?)
+                .await?;
+        }
         let Some(why) = found.broken(connection.tables()) else {
             return Ok(());
         };
@@ -95,7 +115,8 @@ impl Assumptions {
         self.looked();
         let row = connection.row(&self.look, arguments!()?).await?;
         let found = Found::read(&row).map_err(|e| connection.explain(e))?;
-        if found.moved || !schema::is_current(found.version) || found.broken(connection.tables()).is_some() {
+        let broken = found.broken(connection.tables()).is_some() || found.log_is_behind();
+        if found.moved || !schema::is_current(found.version) || broken {
             return schema::check(connection, self).await;
         }
         found.usable(connection.tables())
@@ -152,6 +173,8 @@ impl Found {
             highest_mark: row.try_get(7)?,
             cache: row.try_get(8)?,
             encoding: row.try_get(9)?,
+            log_taken: row.try_get(10)?,
+            log_end: row.try_get(11)?,
         })
     }
 
@@ -178,6 +201,10 @@ impl Found {
                 self.last_taken, self.highest_mark
             )
         })
+    }
+
+    fn log_is_behind(&self) -> bool {
+        self.log_taken < self.log_end
     }
 
     /// Problems that only a person can fix.

@@ -28,11 +28,11 @@ use crate::{
 /// The statements are written for their indexes. With statistics that are minutes old, the planner must not choose
 /// to read or sort the whole table instead. One plan serves all arguments, so it is made once. Statements are too
 /// small for JIT and for parallel workers: starting a worker for each page halved the rate of draining 300,000
-/// events.
-pub const PLANS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
+/// events. A relay that vanishes in a transaction must not keep its locks for hours, until TCP notices.
+pub const PLANS: &str = "set idle_in_transaction_session_timeout = '60s'; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
                      set enable_mergejoin = off; set jit = off; set max_parallel_workers_per_gather = 0; \
                      set plan_cache_mode = force_generic_plan";
-const BEGIN_WITH_PLANS: &str = "begin; set local enable_seqscan = off; set local enable_bitmapscan = off; \
+const BEGIN_WITH_PLANS: &str = "begin; set local idle_in_transaction_session_timeout = '60s'; set local enable_seqscan = off; set local enable_bitmapscan = off; \
                                 set local enable_hashjoin = off; set local enable_mergejoin = off; \
                                 set local jit = off; set local max_parallel_workers_per_gather = 0";
 
@@ -104,13 +104,16 @@ impl Connection {
         }
         self.count();
         // Not through the pool itself, which would pass on every row once more.
-        self.within(async {
-            let mut connection = self.pool.acquire().await?;
-            sqlx::query_with(AssertSqlSafe(sql.clone()), arguments)
-                .fetch_all(&mut *connection)
-                .await
-        })
-        .await
+        let mut connection = self.within(self.pool.acquire()).await?;
+        let query = sqlx::query_with(AssertSqlSafe(sql.clone()), arguments);
+        match tokio::time::timeout(self.answer_timeout, query.fetch_all(&mut *connection)).await {
+            Ok(answer) => answer.map_err(|e| self.explain(e)),
+            Err(_) => {
+                // Otherwise it would keep its place in the pool until the answer comes.
+                connection.close_on_drop();
+                Err(self.silent())
+            }
+        }
     }
 
     /// Runs one statement that always returns one row.
@@ -168,18 +171,22 @@ impl Connection {
         self.within(tx.commit()).await
     }
 
-    /// The answer, within the timeout. After a timeout the connection is dropped, and the pool closes it.
+    /// The answer, within the timeout.
     async fn within<T>(&self, answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
         match tokio::time::timeout(self.answer_timeout, answer).await {
             Ok(answer) => answer.map_err(|e| self.explain(e)),
-            Err(_) => Err(StoreError::new(
-                StoreErrorKind::Away,
-                format!(
-                    "the database did not answer within {} s",
-                    self.answer_timeout.as_secs()
-                ),
-            )),
+            Err(_) => Err(self.silent()),
         }
+    }
+
+    fn silent(&self) -> StoreError {
+        StoreError::new(
+            StoreErrorKind::Away,
+            format!(
+                "the database did not answer within {} s",
+                self.answer_timeout.as_secs()
+            ),
+        )
     }
 
     fn count(&self) {

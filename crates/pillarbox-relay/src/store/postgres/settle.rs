@@ -27,9 +27,15 @@ pub const BY_SEQ: &str = "e.seq = any($2::bigint[])";
 /// (PostgreSQL 15). It also reads the rows in between.
 pub const BY_RANGE: &str = "e.seq between $2 and $3 and get_bit($4::bytea, e.seq - $2) = 1";
 
+/// The part of the statement that appends to the event log.
+const LOGGED: &str = include_str!("sql/settle/published_logged.sql");
+/// Only some of the events are appended: those of the last argument.
+const SOME: &str = "and e.seq = any(${n}::bigint[])";
+
 pub(super) struct Statements {
     published: Published,
     published_logged: Published,
+    published_some_logged: Published,
     fence: Sql,
     unparked: Sql,
     failed: Sql,
@@ -45,8 +51,9 @@ pub(super) type Tx = Transaction<'static, Postgres>;
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            published: Published::new(tables, ""),
-            published_logged: Published::new(tables, include_str!("sql/settle/published_logged.sql")),
+            published: Published::new(tables, "", ""),
+            published_logged: Published::new(tables, LOGGED, ""),
+            published_some_logged: Published::new(tables, LOGGED, SOME),
             fence: statement(tables, include_str!("sql/settle/fence.sql")),
             unparked: statement(tables, include_str!("sql/settle/unparked.sql")),
             failed: statement(tables, include_str!("sql/settle/failed.sql")),
@@ -67,14 +74,17 @@ impl Statements {
         if settlement.is_empty() {
             return Ok(Settled { free: Vec::new() });
         }
-        let logged = settlement.logged.len() == settlement.published.len();
-        if settlement.is_plain() && (logged || settlement.logged.is_empty()) {
-            let published = if logged {
-                &self.published_logged
-            } else {
-                &self.published
+        if settlement.is_plain() {
+            let logged = &settlement.logged;
+            let (published, some) = match logged.len() {
+                0 => (&self.published, None),
+                all if all == settlement.published.len() => (&self.published_logged, None),
+                _ => (&self.published_some_logged, Some(logged)),
             };
-            let (statement, arguments) = published.of(held, &settlement.published)?;
+            let (statement, mut arguments) = published.of(held, &settlement.published)?;
+            if let Some(logged) = some {
+                arguments = arguments!(in arguments; logged)?;
+            }
             let row = connection.row(statement, arguments).await?;
             unfenced(connection, &row)?;
             return Ok(Settled { free: Vec::new() });
@@ -206,12 +216,17 @@ struct Published {
 }
 
 impl Published {
-    fn new(tables: &Tables, logged: &str) -> Self {
+    /// `logged` appends to the event log; `some` chooses which of the events, by one more argument.
+    fn new(tables: &Tables, logged: &str, some: &str) -> Self {
         let sql = include_str!("sql/settle/published.sql").replace("{logged}", logged.trim_end());
         let sql = Dialect::Postgres.complete(&with_log_parts(&sql));
+        let completed = |chosen: &str, last: &str| {
+            let some = some.replace("{n}", last);
+            statement(tables, &sql.replace("{chosen}", chosen).replace("{some}", &some))
+        };
         Self {
-            by_seq: statement(tables, &sql.replace("{chosen}", BY_SEQ)),
-            by_range: statement(tables, &sql.replace("{chosen}", BY_RANGE)),
+            by_seq: completed(BY_SEQ, "3"),
+            by_range: completed(BY_RANGE, "5"),
         }
     }
 

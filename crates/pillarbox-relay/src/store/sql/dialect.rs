@@ -47,6 +47,14 @@ impl Dialect {
         out
     }
 
+    /// A statement after which the transaction waits for no lock longer than a second. SQLite has a limit of its own.
+    pub fn limit_lock_waits(self) -> Option<&'static str> {
+        match self {
+            Self::Postgres => Some("select set_config('lock_timeout', '1s', true)"),
+            Self::Sqlite => None,
+        }
+    }
+
     fn word(self, inner: &str) -> Option<String> {
         let (name, of) = inner.split_once(' ').unwrap_or((inner, ""));
         Some(match self {

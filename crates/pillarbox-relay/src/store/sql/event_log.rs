@@ -61,8 +61,16 @@ impl<S: DeadLetterStore> EventLog for S {
 
     async fn fill(&self, first: Position, last: Position) -> Result<(), StoreError> {
         let database = self.database();
+        let mut tx = database.begin_tx().await?;
+        // Not longer, because a reader that waits keeps a connection of the relay.
+        if let Some(sql) = S::Database::DIALECT.limit_lock_waits() {
+            database
+                .execute_in(&mut tx, statement(database, sql), arguments!())
+                .await?;
+        }
         let sql = statement(database, include_str!("event_log/fill.sql"));
-        database.execute(sql, arguments!(first, last)).await.map(drop)
+        database.execute_in(&mut tx, sql, arguments!(first, last)).await?;
+        database.commit_tx(tx).await
     }
 
     async fn bounds(&self) -> Result<LogBounds, StoreError> {

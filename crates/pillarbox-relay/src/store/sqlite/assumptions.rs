@@ -1,5 +1,8 @@
 //! Discovery assumes that seqs only grow. SQLite keeps the last one in a table that any program can write, and a
 //! restored backup has an older one. Then the low marks and the cursors of running relays are invalid.
+//!
+//! The positions of the event log only grow, too. If its table was dropped and created again, their counter is raised to
+//! the end of what has expired. Otherwise readers would wait for positions that come a second time.
 
 use super::connection::Connections;
 use crate::{
@@ -9,7 +12,14 @@ use crate::{
 
 /// Checks that the last assigned seq is not below a low mark. If it is, every relay starts over.
 pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
-    let (taken, mark) = look(at).await?;
+    let Found {
+        taken,
+        mark,
+        log_is_behind,
+    } = look(at).await?;
+    if log_is_behind {
+        raise_log(at).await?;
+    }
     if taken < mark {
         start_over(at, taken, mark).await?;
     }
@@ -18,7 +28,7 @@ pub(super) async fn check(at: &Connections) -> Result<(), StoreError> {
 
 /// The same for a reader that has read up to `after`.
 pub(super) async fn check_reader(at: &Connections, after: Seq) -> Result<(), StoreError> {
-    let (taken, mark) = look(at).await?;
+    let Found { taken, mark, .. } = look(at).await?;
     if taken >= after {
         return Ok(());
     }
@@ -29,12 +39,41 @@ pub(super) async fn check_reader(at: &Connections, after: Seq) -> Result<(), Sto
     ))
 }
 
-async fn look(at: &Connections) -> Result<(Seq, Seq), StoreError> {
-    sqlx::query_as(at.statements.assumptions_look.clone())
+struct Found {
+    /// The last seq that was taken, and the highest low mark.
+    taken: Seq,
+    mark: Seq,
+    log_is_behind: bool,
+}
+
+async fn look(at: &Connections) -> Result<Found, StoreError> {
+    let look = sqlx::query_as(at.statements.assumptions_look.clone())
         .bind(at.tables.name())
-        .fetch_one(at.reader())
-        .await
-        .map_err(|e| at.error(e))
+        .bind(at.tables.name_beside("log"));
+    let (taken, mark, log_is_behind) = look.fetch_one(at.reader()).await.map_err(|e| at.error(e))?;
+    Ok(Found {
+        taken,
+        mark,
+        log_is_behind,
+    })
+}
+
+async fn raise_log(at: &Connections) -> Result<(), StoreError> {
+    tracing::warn!("the counter of the event log's positions is behind the log: raising it");
+    let log = at.tables.name_beside("log");
+    let mut tx = at.begin().await?;
+    at.counted(2);
+    for statement in [
+        &at.statements.assumptions_forget_log,
+        &at.statements.assumptions_raise_log,
+    ] {
+        sqlx::query(statement.clone())
+            .bind(&log)
+            .execute(&mut *tx)
+            .await
+            .map_err(|e| at.error(e))?;
+    }
+    at.commit(tx).await
 }
 
 async fn start_over(at: &Connections, taken: Seq, mark: Seq) -> Result<(), StoreError> {

@@ -37,7 +37,9 @@ macro_rules! statements {
 
 statements![
     admin_recent = "admin/recent",
+    assumptions_forget_log = "assumptions/forget_log",
     assumptions_look = "assumptions/look",
+    assumptions_raise_log = "assumptions/raise_log",
     assumptions_reset = "assumptions/reset",
     dead_copy = "dead/copy",
     dead_event = "dead/event",

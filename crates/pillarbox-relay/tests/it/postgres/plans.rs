@@ -50,6 +50,12 @@ async fn settling_is_hot_and_one_statement_per_batch() {
         count += found.events.len();
         let settlement = Settlement {
             published: found.events.iter().map(|e| e.seq).collect(),
+            // Nothing, everything, or a part of a batch.
+            logged: match count / 1_000 % 3 {
+                0 => Vec::new(),
+                1 => found.events.iter().map(|e| e.seq).collect(),
+                _ => found.events.iter().map(|e| e.seq).step_by(2).collect(),
+            },
             ..Settlement::default()
         };
         place.store.settle(&place.held, &settlement).await.unwrap();
@@ -71,6 +77,7 @@ async fn settling_is_hot_and_one_statement_per_batch() {
     .await;
     println!("{hot} of {updates} updates were HOT");
     assert!(hot * 100 >= updates * 95, "{hot} of {updates}");
+    assert!(place.number("select count(*) from outbox_events_log").await > 8_000);
 }
 
 #[tokio::test]

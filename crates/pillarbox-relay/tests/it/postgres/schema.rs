@@ -97,7 +97,7 @@ async fn the_printed_migration_makes_the_same_outbox() {
     store.check().await.unwrap();
     assert_eq!(
         store.migrate().await.unwrap(),
-        ["nothing to do: version 6 is there"]
+        ["nothing to do: version 7 is there"]
     );
 }
 

@@ -122,3 +122,40 @@ async fn large_headers_and_texts_are_not_fetched() {
     assert_eq!(found.unreadable[1].topic, None);
     assert_eq!(found.unreadable[1].key.as_deref(), Some("k"));
 }
+
+#[tokio::test]
+async fn positions_of_a_dropped_event_log_never_come_a_second_time() {
+    let harness = SqliteHarness::new().await;
+    let log = harness.store.event_log.clone().unwrap();
+    let (_, held, mut reader) = delivered(&harness).await;
+    log.fill(1, 10).await.unwrap();
+    run(&harness, "update outbox_events_log set at = 0").await;
+    assert_eq!(log.expire(Duration::from_secs(60), 100).await.unwrap(), 10);
+    run(&harness, "drop table outbox_events_log").await;
+    harness.store.admin.migrate().await.unwrap();
+
+    harness.store.store.check().await.unwrap();
+    commit(&harness, 2).await;
+    let seqs: Vec<i64> = reader
+        .next(page(10))
+        .await
+        .unwrap()
+        .events
+        .iter()
+        .map(|event| event.seq)
+        .collect();
+    let settlement = Settlement {
+        published: seqs.clone(),
+        logged: seqs,
+        ..Settlement::default()
+    };
+    harness.store.store.settle(&held, &settlement).await.unwrap();
+    let positions: Vec<i64> = log
+        .read(10, page(10))
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.position())
+        .collect();
+    assert_eq!(positions, [11, 12]);
+}

@@ -6,7 +6,7 @@ use pillarbox::Event;
 use pillarbox_relay::{
     Settlement, StoredEvent,
     dead::{Actor, DeadFilter, ReplayAs},
-    event_log::{EventLog, FollowError, Follower, LogEntry, LogOutcome, LogRow},
+    event_log::{EventLog, FollowError, Follower, LogEntry, LogFilter, LogOutcome, LogRow},
     settlement::DeadReason,
     store::StoreErrorKind,
 };
@@ -111,6 +111,36 @@ pub async fn only_events_with_a_log_are_appended(harness: Arc<dyn StoreHarness>)
     for event in &events[2..5] {
         assert_eq!(scene.row(event).await.status, "published");
     }
+}
+
+/// An index has room for less than a header may have. If the entry could not be written, nothing of its batch could be
+/// settled.
+pub async fn a_long_correlation_id_is_searched_by_its_beginning(harness: Arc<dyn StoreHarness>) {
+    let log = log_of!(harness);
+    let scene = Scene::new(harness).await;
+    // A text that can't be compressed.
+    let mut long = String::new();
+    while long.len() < 12_000 {
+        long.push_str(&uuid::Uuid::new_v4().simple().to_string());
+    }
+    let event = Event::to("t")
+        .event_type("x")
+        .aggregate("y", "z")
+        .header("correlation-id", &long)
+        .payload("1");
+    scene.commit(std::slice::from_ref(&event)).await;
+    let stored = drain(&mut scene.reader(), page(10)).await.events;
+    scene.publish_logged(&stored).await;
+    let filter = LogFilter {
+        correlation_id: Some(long[..255].to_owned()),
+        ..LogFilter::default()
+    };
+    let found = log.list(&filter, None, 10).await.unwrap().entries;
+    assert_eq!(entry_ids(&found), [event.id]);
+    assert_eq!(
+        found[0].event.headers["correlation-id"], long,
+        "the event itself is whole"
+    );
 }
 
 pub async fn a_delivery_is_appended_once(harness: Arc<dyn StoreHarness>) {

@@ -15,7 +15,7 @@ use crate::{
     settlement::DeadReason,
 };
 
-/// What an event may have in its texts. An unreadable one can have more.
+/// The most characters in a text that is searched. A correlation id and texts of unreadable events can have more.
 const CHARS_MAX: usize = 255;
 
 /// What the entry of a delivery copies from its event, and the event's lane.
@@ -55,6 +55,7 @@ pub(super) fn of(position: Position, event: &RawDocument) -> RawDocumentBuf {
         match (name.as_str(), value) {
             ("lane", _) | (_, RawBsonRef::Null) => {}
             ("event_id", _) => entry.append(name, id(event).as_str()),
+            ("correlation_id", RawBsonRef::String(text)) => entry.append(name, cut(text).as_str()),
             _ => entry.append(name, value),
         }
     }
@@ -80,7 +81,7 @@ pub(super) fn of_death(position: Position, letter: &Letter, event: &Known, now: 
         "correlation_id",
     ] {
         if let Ok(text) = event.document.get_str(name) {
-            entry.insert(name, text.chars().take(CHARS_MAX).collect::<String>());
+            entry.insert(name, cut(text));
         }
     }
     for name in ["schema_version", "entity_version", "created_at"] {
@@ -90,6 +91,10 @@ pub(super) fn of_death(position: Position, letter: &Letter, event: &Known, now: 
         }
     }
     entry
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(CHARS_MAX).collect()
 }
 
 pub(super) fn void(position: Position, now: DateTime) -> Document {

@@ -1,5 +1,6 @@
 -- What discovery assumes, as recorded and as it is now: the outbox's version and cluster, the files that the low
--- marks belong to, the sequence, the encoding. Reads 256 rows and one of each catalogue; locks nothing.
+-- marks belong to, the sequence, the encoding; and the latest position of the event log that was taken, and the
+-- latest that it has or had. Reads 256 rows and one of each catalogue; locks nothing.
 select m.version,
        m.system_identifier <> c.system_identifier,
        m.events_file,
@@ -9,7 +10,13 @@ select m.version,
        case when s.is_called then s.last_value else s.last_value - 1 end,
        (select coalesce(max(low_mark), 0) from {events_leases}),
        (select seqcache from pg_sequence where seqrelid = '{events_seq}'::regclass),
-       getdatabaseencoding()::text
+       getdatabaseencoding()::text,
+       (select case when is_called then last_value else last_value - 1 end from {events_log_position}),
+       greatest(
+           (select max(position) from {events_log}),
+           (select cast(value as bigint) from {events_records} where space = 'event_log' and name = 'expired' and place = 0),
+           0
+       )
 from {events_meta} m
 cross join {events_seq} s
 cross join pg_control_system() c

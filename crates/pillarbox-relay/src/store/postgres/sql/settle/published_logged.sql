@@ -9,4 +9,5 @@ logged as (
     select {log_published}
     from written e
     where not exists (select 1 from {events_log} l where l.id = e.id and l.status = 'published')
+    {some}
     order by e.seq
