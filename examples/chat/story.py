@@ -2,120 +2,15 @@
 its exit code is the verdict."""
 
 import argparse
-import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
-from pathlib import Path
 from uuid import UUID, uuid4
 
-HERE = Path(__file__).parent
-PATIENCE = 30.0
-TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
-
-# Ends the started processes if the story itself is killed: only the story holds its stdin open.
-CARETAKER = """trap '' INT TERM HUP; while read -r pid; do pids="$pids $pid"; done; kill -9 $pids"""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-class Stage:
-    """The service and the relay, while the story runs."""
-
-    def __init__(self, pillarbox: str) -> None:
-        self.pillarbox = pillarbox
-        self.service = f"http://127.0.0.1:{free_port()}"
-        self.relay = f"http://127.0.0.1:{free_port()}"
-        self.running: list[subprocess.Popen[bytes]] = []
-        self.caretaker = subprocess.Popen(["sh", "-c", CARETAKER], stdin=subprocess.PIPE, bufsize=0)
-
-    def __enter__(self) -> "Stage":
-        subprocess.run([self.pillarbox, "migrate"], cwd=HERE, check=True, stdout=subprocess.DEVNULL)
-        port = self.service.rsplit(":", 1)[1]
-        self.start([sys.executable, "-m", "uvicorn", "--port", port, "--log-level", "warning", "chat.app:app"])
-        self.start([self.pillarbox, "--log", "warn", "run", "--listen", self.relay.removeprefix("http://")])
-        self.wait_for(f"{self.service}/openapi.json")
-        self.wait_for(f"{self.relay}/readyz")
-        return self
-
-    def start(self, command: list[str]) -> None:
-        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-        program = subprocess.Popen(
-            command, cwd=HERE, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        self.running.append(program)
-        self.caretaker.stdin.write(f"{program.pid}\n".encode())
-
-    def wait_for(self, url: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            if ended := [program for program in self.running if program.poll() is not None]:
-                sys.exit(f"{ended[0].args} ended")
-            try:
-                return urllib.request.urlopen(url, timeout=PATIENCE).close()
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    sys.exit(f"{url} does not answer: {error}")
-                time.sleep(0.05)
-
-    def __exit__(self, *_: object) -> None:
-        for program in self.running:
-            program.send_signal(signal.SIGTERM)
-        for program in self.running:
-            try:
-                program.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                program.kill()
-        self.caretaker.kill()
-
-    def send(self, session: str, text: str, project: str = "p-1", **more: object) -> tuple[int, dict[str, object]]:
-        """A user's request, and the service's answer."""
-        request = urllib.request.Request(
-            f"{self.service}/my/projects/{project}/chat/{session}/message",
-            json.dumps({"text": text} | more).encode(),
-            {"content-type": "application/json", "x-user-id": "ada", "x-correlation-id": "c-7", "traceparent": TRACE},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refused:
-            return refused.code, {"retry_after": refused.headers["Retry-After"], **json.load(refused)}
-
-    def settle(self) -> None:
-        """Waits until no event is pending."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            status = json.loads(subprocess.check_output([self.pillarbox, "--json", "status"], cwd=HERE))
-            if not any(status[state] for state in ("pending", "failed", "held", "delayed")):
-                return
-            expect(time.monotonic() < deadline, f"everything is delivered: {status}")
-
-    def arrived(self) -> list[dict[str, object]]:
-        """Everything in the stream."""
-        self.settle()
-        # One more event, behind all existing ones.
-        self.send("the-end", "that was all")
-        events: list[dict[str, object]] = []
-        with urllib.request.urlopen(f"{self.relay}/v1/stream?from=1", timeout=PATIENCE) as stream:
-            while not events or events[-1]["aggregate_id"] != "the-end":
-                events.append(json.loads(stream.readline()))
-        return events[:-1]
-
-    def history(self, session: str) -> list[dict[str, object]]:
-        with urllib.request.urlopen(f"{self.service}/my/projects/p-1/chat/{session}/messages", timeout=PATIENCE) as answer:
-            return json.load(answer)
+from stage import TRACE, Stage, expect
 
 
 def told(stage: Stage) -> list[str]:
@@ -161,11 +56,6 @@ def judge(stage: Stage, committed: list[str]) -> None:
     print(f"{len(events)} events were committed, and each arrived once, in the order of its session.")
 
 
-def expect(kept: bool, promise: str) -> None:
-    if not kept:
-        sys.exit(f"BROKEN: {promise}")
-
-
 def end_with_stdin() -> None:
     while os.read(0, 1024):
         pass
@@ -187,7 +77,8 @@ def main() -> None:
         judge(stage, committed)
         if given.once:
             return
-        print(f"The service: {stage.service}/docs. Its events: curl -N {stage.relay}/v1/stream (Ctrl-C ends it)", flush=True)
+        print(f"The service: {stage.service} (open two windows; ?user=bob is somebody else; /docs)", flush=True)
+        print(f"Its events: curl -N {stage.relay}/v1/stream (Ctrl-C ends all)", flush=True)
         try:
             while True:
                 stage.send("s-1", time.strftime("it is %H:%M:%S"))

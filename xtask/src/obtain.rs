@@ -161,6 +161,13 @@ pub(crate) fn all(steps: &mut Steps) -> Servers {
         "PILLARBOX_KAFKA_PYTHON",
         python::kafka_client(),
     );
+    servers.add(steps, "Chromium", "PILLARBOX_CHROMIUM", debian::chromium());
+    servers.add(
+        steps,
+        "playwright",
+        "PILLARBOX_BROWSER_PYTHON",
+        python::playwright(),
+    );
     for example in Kit::ALL {
         example.add(steps, &mut servers);
     }

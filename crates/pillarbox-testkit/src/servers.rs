@@ -17,7 +17,7 @@ mod prometheus;
 mod service;
 
 pub use found::{
-    PYTHON, chat_python, faketime, kafka_python, lacking, orders_node, prometheus, python,
+    PYTHON, browser, chat_python, faketime, kafka_python, lacking, orders_node, prometheus, python,
     schemathesis_python, skip, webhooks_python,
 };
 pub use kafka::{Kafka, KafkaOptions};

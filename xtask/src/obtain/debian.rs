@@ -1,5 +1,5 @@
-//! Packages of Debian: PostgreSQL 15, PgBouncer, an old nats-server, libfaketime, Prometheus, and the tools
-//! that the downloads need.
+//! Packages of Debian: PostgreSQL 15, PgBouncer, Chromium, an old nats-server, libfaketime, Prometheus, and the
+//! tools that the downloads need.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,6 +29,15 @@ pub(super) fn pgbouncer() -> Result<PathBuf> {
     let path = PathBuf::from("/usr/sbin/pgbouncer");
     if !path.is_file() {
         install("PgBouncer", &["pgbouncer"])?;
+    }
+    ensure!(path.is_file(), "there is no {}", path.display());
+    Ok(path)
+}
+
+pub(super) fn chromium() -> Result<PathBuf> {
+    let path = PathBuf::from("/usr/bin/chromium");
+    if !path.is_file() {
+        install("Chromium", &["chromium"])?;
     }
     ensure!(path.is_file(), "there is no {}", path.display());
     Ok(path)

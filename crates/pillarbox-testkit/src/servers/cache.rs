@@ -15,6 +15,7 @@ pub(crate) const CONFLUENT_KAFKA: &str = "2.16.1";
 pub(crate) const CLOUDEVENTS: &str = "1.12.0";
 pub(crate) const STANDARD_WEBHOOKS: &str = "1.1.0";
 pub(crate) const SCHEMATHESIS: &str = "4.32.5";
+pub(crate) const PLAYWRIGHT: &str = "1.65.2";
 pub(crate) const KAFKA: &str = "4.1.1";
 /// Debian 12's.
 pub(crate) const FAKETIME: &str = "0.9.10";
@@ -126,6 +127,14 @@ pub(crate) fn kafka_environment() -> PathBuf {
 
 pub(crate) fn kafka_python() -> PathBuf {
     kafka_environment().join("bin/python")
+}
+
+pub(crate) fn playwright_environment() -> PathBuf {
+    folder().join(format!("python-playwright-{PLAYWRIGHT}"))
+}
+
+pub(crate) fn playwright_python() -> PathBuf {
+    playwright_environment().join("bin/python")
 }
 
 /// The folder with Kafka's jars.

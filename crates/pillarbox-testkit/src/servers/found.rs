@@ -114,6 +114,20 @@ pub fn chat_python() -> Option<PathBuf> {
         .or_else(|| skip("the environment of the example chat"))
 }
 
+/// Chromium, and a Python interpreter that can drive it.
+pub fn browser() -> Option<(PathBuf, PathBuf)> {
+    let python = [
+        named("PILLARBOX_BROWSER_PYTHON"),
+        Some(cache::playwright_python()),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|path| path.is_file())
+    .or_else(|| skip("playwright"))?;
+    let chromium = executable("PILLARBOX_CHROMIUM", None, "chromium").or_else(|| skip("Chromium"))?;
+    Some((chromium, python))
+}
+
 /// Node, and the `node_modules` of the example `orders`.
 pub fn orders_node() -> Option<(PathBuf, PathBuf)> {
     let modules = [named("PILLARBOX_ORDERS_MODULES"), Some(cache::orders_modules())]

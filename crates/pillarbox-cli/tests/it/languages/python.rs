@@ -37,6 +37,31 @@ async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() 
     assert_eq!(number(&database, "select count(*) from outbox_events").await, 12);
 }
 
+/// Headless Chromium: live messages, reconnects after the relay, the service and both were killed, and nothing of another
+/// user or project.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_window_of_the_chat_shows_the_messages_of_its_user_once_and_in_order() {
+    let Some((chromium, browser)) = servers::browser() else {
+        return;
+    };
+    let Some((python, database)) = scene().await else {
+        return;
+    };
+    let mut story = Command::new(browser);
+    story
+        .arg(example("chat/browser.py"))
+        .args(["--pillarbox", env!("CARGO_BIN_EXE_pillarbox")])
+        .arg("--chromium")
+        .arg(chromium)
+        .arg("--python")
+        .arg(python);
+    let told = told(&run(&mut story, &database).await);
+    assert!(
+        told.contains("[45, 45, 2, 3] messages in four windows: each once"),
+        "{told}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_that_is_killed_leaves_nothing_running() {
     let Some((python, database)) = scene().await else {
