@@ -29,7 +29,7 @@ pub(crate) use self::build::{
     HttpSettings, JwtSettings, KeySource, Monitoring, NamedSink, Rate, Settings, TlsSettings, TokenSettings,
 };
 pub(crate) use self::schema::Role;
-pub(crate) use self::show::{address, can_be_opened, in_force};
+pub(crate) use self::show::{address, can_be_opened, in_force, sink_address};
 use self::tree::{Kind, Node, Origin};
 
 /// Used if it exists and no other file is given.

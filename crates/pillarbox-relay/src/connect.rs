@@ -13,7 +13,7 @@ use crate::{
     notice::Notices,
     pressure::Gauge,
     reprocess::Schedules,
-    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams, TopicSpec},
+    sink::{Sink, SinkError, SinkErrorKind, StreamSpec, Streams, TopicSpec, webhook::WebhookOptions},
     store::{Admin, Store, StoreError, StoreErrorKind, records::Records},
 };
 
@@ -158,6 +158,8 @@ pub struct SinkOptions {
     pub topics: Vec<TopicSpec>,
     /// How long to wait for the acknowledgement of one event.
     pub publish_timeout: Duration,
+    /// How requests are made (webhooks).
+    pub webhook: WebhookOptions,
 }
 
 impl SinkOptions {
@@ -167,6 +169,7 @@ impl SinkOptions {
             streams: Vec::new(),
             topics: Vec::new(),
             publish_timeout: Duration::from_secs(5),
+            webhook: WebhookOptions::default(),
         }
     }
 

@@ -23,6 +23,8 @@ mod postgres;
 mod sqlite;
 #[path = "sink/stdout/driver.rs"]
 mod stdout;
+#[path = "sink/webhook/driver.rs"]
+mod webhook;
 
 use crate::{
     connect::{DatabaseOptions, OpenSink, OpenStore, SinkOptions},
@@ -34,6 +36,7 @@ use crate::{
 pub static SINKS: &[&SinkDriver] = &[
     &nats::DRIVER,
     &kafka::DRIVER,
+    &webhook::DRIVER,
     &http_stream::DRIVER,
     &file::DRIVER,
     &stdout::DRIVER,

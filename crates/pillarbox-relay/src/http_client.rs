@@ -3,6 +3,8 @@
 
 use std::{error::Error as _, sync::Arc, time::Duration};
 
+pub use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderName, HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
@@ -21,6 +23,29 @@ pub enum HttpClientError {
     TooLarge { bytes_max: usize },
 }
 
+/// A header that HTTP does not allow. It never shows the value, because it may be a secret.
+#[derive(Debug, Error)]
+pub enum HeaderError {
+    #[error("{0:?} can't be the name of an HTTP header")]
+    Name(String),
+    #[error("the value of the header {0} contains a character that HTTP does not allow")]
+    Value(String),
+}
+
+/// Headers of the configuration. Their values are secrets.
+pub fn secret_headers<'a>(
+    headers: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Result<HeaderMap, HeaderError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let known: HeaderName = name.parse().map_err(|_| HeaderError::Name(name.clone()))?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| HeaderError::Value(name.clone()))?;
+        value.set_sensitive(true);
+        map.insert(known, value);
+    }
+    Ok(map)
+}
+
 /// A client with this timeout for a whole request, including its answer. It trusts the certificate authorities of the
 /// machine.
 pub fn client(timeout: Duration) -> Result<reqwest::Client, HttpClientError> {
@@ -33,6 +58,11 @@ pub fn client_with(
     files: &TlsFiles,
     named: &str,
 ) -> Result<reqwest::Client, HttpClientError> {
+    Ok(builder(files, named)?.timeout(timeout).build()?)
+}
+
+/// For clients with more settings of their own. It has no timeout.
+pub(crate) fn builder(files: &TlsFiles, named: &str) -> Result<reqwest::ClientBuilder, HttpClientError> {
     let mut roots = RootCertStore::empty();
     let trusted = match &files.ca {
         Some(ca) => tls::certificates(ca, named)?,
@@ -52,11 +82,9 @@ pub fn client_with(
     };
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        .timeout(timeout)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
-        .user_agent(concat!("pillarbox/", env!("CARGO_PKG_VERSION")))
-        .build()?)
+        .user_agent(concat!("pillarbox/", env!("CARGO_PKG_VERSION"))))
 }
 
 /// The body of an answer. An error if it is larger than `bytes_max`.

@@ -53,6 +53,7 @@ pub mod retry;
 pub mod route;
 pub mod scale;
 pub mod settlement;
+pub mod signature;
 pub mod sink;
 pub mod store;
 pub mod tls;

@@ -16,7 +16,6 @@ mod decide;
 mod deliver;
 mod log;
 mod message;
-mod signature;
 mod store;
 mod trouble;
 mod watch;
@@ -35,7 +34,6 @@ pub use self::{
     decide::{Gone, News, decide, gone},
     log::LogChannel,
     message::{About, AboutTrouble, Kind, Message, Sample},
-    signature::{Secret, SecretError},
     store::{Claim, Delivery, Notices},
     trouble::TroubleWatch,
     watch::Watch,

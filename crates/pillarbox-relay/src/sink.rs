@@ -12,6 +12,7 @@ pub mod kafka;
 pub mod nats;
 pub mod null;
 pub mod stdout;
+pub mod webhook;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -25,7 +25,6 @@ mod sending;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use thiserror::Error;
 use url::Url;
 
@@ -36,7 +35,11 @@ use self::{
     queue::Queue,
     sending::Way,
 };
-use crate::{event::StoredEvent, http_client, settlement::DeadReason};
+use crate::{
+    event::StoredEvent,
+    http_client::{self, HeaderError, HeaderMap},
+    settlement::DeadReason,
+};
 
 /// Spans that wait for the collector, in bytes. An event has about 1 kB of them.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -65,10 +68,8 @@ pub struct Options {
 pub enum TraceError {
     #[error("use the address of an OpenTelemetry collector for OTLP over HTTP: http://host:4318")]
     Endpoint,
-    #[error("{0:?} can't be the name of an HTTP header")]
-    HeaderName(String),
-    #[error("the value of the header {0} contains a character that HTTP does not allow")]
-    HeaderValue(String),
+    #[error(transparent)]
+    Header(#[from] HeaderError),
     #[error(transparent)]
     Client(#[from] http_client::HttpClientError),
 }
@@ -87,17 +88,9 @@ impl Options {
         if !path.ends_with(PATH) {
             endpoint.set_path(&format!("{path}/{PATH}"));
         }
-        let mut sent = HeaderMap::new();
-        for (name, value) in headers {
-            let known: HeaderName = name.parse().map_err(|_| TraceError::HeaderName(name.clone()))?;
-            let mut value =
-                HeaderValue::from_str(value).map_err(|_| TraceError::HeaderValue(name.clone()))?;
-            value.set_sensitive(true);
-            sent.insert(known, value);
-        }
         Ok(Self {
             endpoint,
-            headers: sent,
+            headers: http_client::secret_headers(headers)?,
             service_name: "pillarbox".into(),
             sample_ratio: 0.0,
             relay: String::new(),

@@ -26,16 +26,16 @@ pub enum Verdict {
 
 /// What an error at a sink means.
 ///
-/// An event is charged only for its own faults. A missing answer is the event's own failure only if the same
+/// An event is charged only for its own faults. A missing or unclear answer is the event's own failure only if the same
 /// destination accepted a later event of the same batch (`later_delivered`). `attempts` includes this one.
 pub fn judge(error: &SinkError, later_delivered: bool, attempts: u32, attempts_max: u32) -> Verdict {
     use SinkErrorKind as Kind;
     match error.kind {
         Kind::Unreachable => Verdict::SinkDown,
         Kind::Unavailable | Kind::MissingStream | Kind::Full | Kind::NotGranted => Verdict::DestinationDown,
-        Kind::Timeout if !later_delivered => Verdict::DestinationDown,
+        Kind::Timeout | Kind::Unclear if !later_delivered => Verdict::DestinationDown,
         Kind::Timeout => retry_or(DeadReason::ProcessingTimeout, attempts, attempts_max),
-        Kind::Busy => retry_or(DeadReason::MaxRetriesExceeded, attempts, attempts_max),
+        Kind::Busy | Kind::Unclear => retry_or(DeadReason::MaxRetriesExceeded, attempts, attempts_max),
         Kind::Invalid => Verdict::Reject(DeadReason::PoisonMessage),
         Kind::TooLarge | Kind::Refused => Verdict::Reject(DeadReason::PermanentFailure),
         Kind::Misconfigured => Verdict::Stop,
@@ -78,13 +78,15 @@ mod tests {
                 assert_eq!(verdict(kind, later, 99), Verdict::DestinationDown, "{kind:?}");
             }
         }
-        assert_eq!(verdict(Timeout, false, 99), Verdict::DestinationDown);
+        for kind in [Timeout, Unclear] {
+            assert_eq!(verdict(kind, false, 99), Verdict::DestinationDown, "{kind:?}");
+        }
     }
 
     #[test]
     fn a_failing_event_is_retried_until_its_limit() {
         use SinkErrorKind::*;
-        for kind in [Timeout, Busy] {
+        for kind in [Timeout, Busy, Unclear] {
             assert_eq!(verdict(kind, true, 4), Verdict::Retry, "{kind:?}");
             assert!(matches!(verdict(kind, true, 5), Verdict::Reject(_)), "{kind:?}");
         }

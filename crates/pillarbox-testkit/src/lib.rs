@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod schema_registry_stub;
 pub mod servers;
 pub mod storm;
+pub mod tls_server;
 pub mod torture;
 pub mod wait;
 pub mod webhooks;

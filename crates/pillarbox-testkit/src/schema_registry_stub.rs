@@ -2,8 +2,6 @@
 //! Java service that is not available here. It answers `GET /subjects/{subject}/versions/{version}` and can
 //! be away, slow, broken or return nonsense. It can also speak TLS.
 
-mod tls;
-
 use std::{
     collections::HashMap,
     io,
@@ -19,7 +17,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-pub use self::tls::TlsServer;
+use crate::tls_server::TlsServer;
 
 /// How it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,11 +4,11 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU16, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -71,7 +71,19 @@ impl Request {
     }
 }
 
-/// Accepts requests until it is dropped.
+/// How a receiver answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    Status(u16),
+    /// A status, after a while.
+    Late(Duration, u16),
+    /// Closes the connection without an answer.
+    Break,
+}
+
+type Chooser = Box<dyn Fn(&Request) -> Reply + Send>;
+
+/// Accepts requests until it is dropped. Requests without a body are answered and not recorded.
 pub struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -80,7 +92,11 @@ pub struct Receiver {
 
 struct Shared {
     requests: Mutex<Vec<Request>>,
-    status: AtomicU16,
+    reply: Mutex<Chooser>,
+    /// Requests that wait for their answer now, and the most at one time.
+    waiting: AtomicUsize,
+    waiting_max: AtomicUsize,
+    connections: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
 }
 
@@ -100,7 +116,10 @@ impl Receiver {
             .unwrap_or_else(|error| panic!("no address: {error}"));
         let shared = Arc::new(Shared {
             requests: Mutex::new(Vec::new()),
-            status: AtomicU16::new(204),
+            reply: Mutex::new(Box::new(|_| Reply::Status(204))),
+            waiting: AtomicUsize::new(0),
+            waiting_max: AtomicUsize::new(0),
+            connections: Mutex::default(),
             stop: AtomicBool::new(false),
         });
         let inner = shared.clone();
@@ -109,8 +128,10 @@ impl Receiver {
                 if inner.stop.load(Ordering::SeqCst) {
                     return;
                 }
+                lock(&inner.connections).extend(stream.try_clone());
+                let inner = inner.clone();
                 // A client that disconnected in the middle sent no request.
-                let _ = inner.answer(stream);
+                std::thread::spawn(move || inner.answer(stream));
             }
         });
         Self {
@@ -126,12 +147,21 @@ impl Receiver {
 
     /// Sets the answer from now on.
     pub fn answer(&self, status: u16) {
-        self.shared.status.store(status, Ordering::SeqCst);
+        self.answer_by(move |_| Reply::Status(status));
+    }
+
+    /// Lets a function choose each answer from now on.
+    pub fn answer_by(&self, reply: impl Fn(&Request) -> Reply + Send + 'static) {
+        *lock(&self.shared.reply) = Box::new(reply);
     }
 
     pub fn requests(&self) -> Vec<Request> {
-        let requests = self.shared.requests.lock();
-        requests.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.shared.requests).clone()
+    }
+
+    /// The most requests that were waiting for their answers at one time.
+    pub fn waiting_max(&self) -> usize {
+        self.shared.waiting_max.load(Ordering::SeqCst)
     }
 }
 
@@ -142,40 +172,68 @@ impl Drop for Receiver {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        for connection in lock(&self.shared.connections).drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
     }
 }
 
 impl Shared {
+    /// Answers the requests of one connection.
     fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut reader = BufReader::new(stream);
-        let mut first = String::new();
-        reader.read_line(&mut first)?;
-        let mut headers = BTreeMap::new();
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let Some((name, value)) = line.split_once(':') else {
-                break;
+        while !self.stop.load(Ordering::SeqCst) {
+            let Some(request) = read(&mut reader)? else {
+                return Ok(());
             };
-            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+            let waiting = self.waiting.fetch_add(1, Ordering::SeqCst) + 1;
+            self.waiting_max.fetch_max(waiting, Ordering::SeqCst);
+            let reply = lock(&self.reply)(&request);
+            if !request.body.is_empty() {
+                lock(&self.requests).push(request);
+            }
+            if let Reply::Late(wait, _) = reply {
+                std::thread::sleep(wait);
+            }
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            let (Reply::Status(status) | Reply::Late(_, status)) = reply else {
+                return Ok(());
+            };
+            let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            reader.get_mut().write_all(answer.as_bytes())?;
         }
-        let length = headers
-            .get("content-length")
-            .and_then(|length| length.parse().ok());
-        let mut body = vec![0; length.unwrap_or(0)];
-        reader.read_exact(&mut body)?;
-        let request = Request {
-            path: first.split(' ').nth(1).unwrap_or_default().to_owned(),
-            headers,
-            body: String::from_utf8_lossy(&body).into_owned(),
-        };
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(request);
-        let status = self.status.load(Ordering::SeqCst);
-        let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        reader.into_inner().write_all(answer.as_bytes())
+        Ok(())
     }
+}
+
+/// The next request of a connection; `None` at its end.
+fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Request>> {
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let length = headers
+        .get("content-length")
+        .and_then(|length| length.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body)?;
+    Ok(Some(Request {
+        path: first.split(' ').nth(1).unwrap_or_default().to_owned(),
+        headers,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    }))
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

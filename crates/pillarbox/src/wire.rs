@@ -18,6 +18,8 @@ pub const AGGREGATE_ID: &str = "Pillarbox-Aggregate-Id";
 pub const AGGREGATE_VERSION: &str = "Pillarbox-Aggregate-Version";
 /// The key whose events are in order.
 pub const KEY: &str = "Pillarbox-Key";
+/// The event's topic. Only for wires without topics: webhooks.
+pub const TOPIC: &str = "Pillarbox-Topic";
 /// When the event was written, in RFC 3339.
 pub const CREATED_AT: &str = "Pillarbox-Created-At";
 /// The project's id.
@@ -63,6 +65,8 @@ pub mod cloudevents {
     pub const KAFKA_PREFIX: &str = "ce_";
     /// Before the names of attributes in the headers of a NATS message.
     pub const NATS_PREFIX: &str = "ce-";
+    /// Before the names of attributes in the headers of an HTTP request.
+    pub const HTTP_PREFIX: &str = "ce-";
     /// The version of the specification.
     pub const SPEC_VERSION: &str = "specversion";
     /// The event's id.

@@ -189,7 +189,7 @@ fn say_started(settings: &Settings, context: &Context) {
     let sinks: Vec<String> = settings
         .sinks
         .iter()
-        .map(|sink| format!("{} ({})", sink.name, config::address(&sink.options.url)))
+        .map(|sink| format!("{} ({})", sink.name, config::sink_address(&sink.options.url)))
         .collect();
     context.say(&format!(
         "Relaying from {} to {}. Ctrl-C stops.",

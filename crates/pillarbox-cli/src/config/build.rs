@@ -8,6 +8,7 @@ mod relay;
 mod reprocess;
 mod tracing;
 mod validation;
+mod webhook;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -14,6 +14,7 @@ const ADDRESSES: &[&str] = &[
     "sqlite:pillarbox.db",
     "nats://app:geheimnis7f3a@127.0.0.1:4222,127.0.0.1:4223",
     "tls://geheimnis7f3a@127.0.0.1:4222?ca=ca.pem",
+    "https://app:geheimnis7f3a@127.0.0.1/geheimnis7f3a",
     "http-stream:",
 ];
 
@@ -27,6 +28,9 @@ outbox:
     log: { url: "kafka://app:geheimnis7f3a@127.0.0.1:9092,127.0.0.1:9093?sasl=plain&linger_ms=5" }
     other:
       url: 'stdout:'
+    hooks:
+      url: "https://app:geheimnis7f3a@127.0.0.1/geheimnis7f3a?token=geheimnis7f3a"
+      webhook: { secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw], headers: { authorization: geheimnis7f3a }, requests_max: 8, ca: ca.pem, cert: a.pem, key: a.key }
   routes:
     - { topic: "rwa.>", sink: events, stream: STREAM_RWA }
     - { topic: "payout.*", sink: other, after_death: skip }

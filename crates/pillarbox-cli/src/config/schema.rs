@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     backpressure::{Backpressure, PressureClass},
-    delivery::{AfterDeath, Envelope, Route, Sink, Storage, Stream, Topic, TopicSetting},
+    delivery::{AfterDeath, Envelope, Route, Sink, Storage, Stream, Topic, TopicSetting, WebhookSink},
     dlq::{Command, Dlq, Reprocess, Webhook},
     event_log::EventLog,
     http::{Http, Jwt, RateLimit, Role, Tls, Token},

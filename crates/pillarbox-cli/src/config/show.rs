@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use anyhow::{Result, anyhow};
-use pillarbox_relay::connect::{self, redacted};
+use pillarbox_relay::{
+    connect::{self, redacted},
+    driver::{self, address::redacted_url},
+};
 use serde_json::Value;
 use url::Url;
 
@@ -34,7 +37,10 @@ pub(crate) fn can_be_opened(settings: &Settings) -> Result<()> {
 /// An address without its secrets: a password, a token (which is in the place of the user), secrets of the
 /// query.
 pub(crate) fn address(url: &str) -> String {
-    let shown = redacted(url);
+    let shown = match is_webhook(url) {
+        true => redacted_url(url),
+        false => redacted(url),
+    };
     let Ok(mut parsed) = Url::parse(&shown) else {
         return shown;
     };
@@ -62,6 +68,19 @@ pub(crate) fn address(url: &str) -> String {
     if changed { parsed.to_string() } else { shown }
 }
 
+/// The address of a sink. Everything behind the host of a webhook may be a token.
+pub(crate) fn sink_address(url: &str) -> String {
+    match is_webhook(url) {
+        true => redacted(url),
+        false => address(url),
+    }
+}
+
+/// Whether it would be a webhook if it were the address of a sink.
+fn is_webhook(url: &str) -> bool {
+    driver::sink(url).is_some_and(|driver| driver.about.kind == "webhook")
+}
+
 /// A word of a file, safe to quote in a message: text after `://` may contain a password wherever it is.
 pub(super) fn word(text: &str) -> Cow<'_, str> {
     match text.split_once("://") {
@@ -78,7 +97,11 @@ fn mask(value: &mut Value) {
                     Value::Object(headers) if key == "headers" => {
                         headers.values_mut().for_each(|header| *header = "***".into());
                     }
+                    Value::Object(sinks) if key == "sinks" => sinks.values_mut().for_each(mask_sink),
                     Value::Array(webhooks) if key == "webhooks" => webhooks.iter_mut().for_each(mask_webhook),
+                    Value::Array(secrets) if key == "secrets" => {
+                        secrets.iter_mut().for_each(|secret| *secret = "***".into());
+                    }
                     // An address in a rule or its message is not a setting.
                     Value::String(_) if key == "rule" || key == "message" => {}
                     Value::String(url) if key == "url" || key.ends_with("_url") => *url = address(url),
@@ -90,6 +113,14 @@ fn mask(value: &mut Value) {
         // An address in the wrong place may still contain a password.
         Value::String(text) if text.contains("://") => *text = address(text),
         _ => {}
+    }
+}
+
+fn mask_sink(sink: &mut Value) {
+    let shown = sink["url"].as_str().map(sink_address);
+    mask(sink);
+    if let (Some(shown), Some(url)) = (shown, sink.get_mut("url")) {
+        *url = shown.into();
     }
 }
 

@@ -4,6 +4,7 @@ mod backpressure;
 mod checks;
 mod dlq;
 mod tracing;
+mod webhook;
 
 use super::*;
 

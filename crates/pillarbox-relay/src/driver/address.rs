@@ -8,8 +8,13 @@ pub fn redacted(url: &str) -> String {
     let about = super::sink(url).map(|driver| &driver.about);
     match about.or_else(|| super::store(url).map(|driver| &driver.about)) {
         Some(about) => (about.redact)(url),
-        None => redact_server(url, true),
+        None => redacted_url(url),
     }
+}
+
+/// The same of an address that is not one of a database or a sink.
+pub fn redacted_url(url: &str) -> String {
+    redact_server(url, true)
 }
 
 pub(crate) fn scheme(url: &str) -> &str {

@@ -163,7 +163,7 @@ impl SinkSlot {
                     Resolution::Returned
                 }
                 Verdict::DestinationDown => {
-                    entry.unanswered = error.kind == SinkErrorKind::Timeout;
+                    entry.suspect = error.kind.may_be_the_event();
                     let given_up = judging.given_up(destination, now);
                     if failed.iter().all(|(known, _)| *known != destination) {
                         failed.push((destination, error.message.clone()));

@@ -212,11 +212,11 @@ impl Window {
         batch
     }
 
-    /// Takes one event for the trial of a paused destination. If possible, not one that got no answer before, because
+    /// Takes one event for the trial of a paused destination. If possible, not one that got no clear answer before, because
     /// such an event may itself be the reason.
     pub(super) fn take_trial(&mut self, destination: DestinationId) -> Option<Entry> {
         let queue = self.ready.get_mut(destination)?;
-        let at = queue.iter().position(|entry| !entry.unanswered).unwrap_or(0);
+        let at = queue.iter().position(|entry| !entry.suspect).unwrap_or(0);
         queue.remove(at)
     }
 
@@ -229,8 +229,8 @@ impl Window {
         if self.ready.len() <= destination {
             self.ready.resize_with(destination + 1, VecDeque::new);
         }
-        // An event without an answer is sent before the others. Their answers show whether it is at fault.
-        if entry.unanswered {
+        // Such an event is sent before the others. Their answers show whether it is at fault.
+        if entry.suspect {
             self.ready[destination].push_front(entry);
         } else {
             self.ready[destination].push_back(entry);

@@ -7,8 +7,9 @@ use ring::digest;
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::{CommandChannel, LogChannel, Secret, WebhookChannel};
+use super::{CommandChannel, LogChannel, WebhookChannel};
 use crate::http_client::HttpClientError;
+use crate::signature::Secret;
 
 /// Delivers a notice. It may receive the same one again, with the same id.
 ///

@@ -9,11 +9,13 @@ use url::Url;
 use uuid::Uuid;
 
 use super::{
-    Channel, ChannelError, NoticeError, Secret,
+    Channel, ChannelError, NoticeError,
     channel::{key, message_id},
-    signature::sign,
 };
-use crate::http_client;
+use crate::{
+    http_client,
+    signature::{Secret, sign},
+};
 
 /// The body of an answer is not used. A little of it is read so that the connection can be reused.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -65,7 +67,10 @@ impl Channel for WebhookChannel {
             .header(CONTENT_TYPE, "application/json")
             .header("webhook-id", &id)
             .header("webhook-timestamp", now)
-            .header("webhook-signature", sign(&self.secrets, &id, now, body))
+            .header(
+                "webhook-signature",
+                sign(&self.secrets, &id, now, body.as_bytes()),
+            )
             .body(body.to_owned());
         let answer = request
             .send()

@@ -19,6 +19,9 @@ pub enum SinkErrorKind {
     NotGranted,
     /// The other side refused this event for now. The reason may be the event itself.
     Busy,
+    /// Refused, and it is not clear whether the event or the destination is the reason: an HTTP receiver that answers
+    /// 500. It is the event if the destination accepted a later event of the same batch.
+    Unclear,
     /// This event can't be sent as it is: a bad subject, a bad header.
     Invalid,
     /// Larger than the other side accepts.
@@ -33,18 +36,24 @@ pub enum SinkErrorKind {
 
 impl SinkErrorKind {
     /// All but `Misconfigured`, which ends the relay.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Unreachable,
         Self::Unavailable,
         Self::Timeout,
         Self::Full,
         Self::NotGranted,
         Self::Busy,
+        Self::Unclear,
         Self::Invalid,
         Self::TooLarge,
         Self::Refused,
         Self::MissingStream,
     ];
+
+    /// Whether the event may be the reason, although the destination may be it as well.
+    pub(crate) fn may_be_the_event(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unclear)
+    }
 
     /// Its name in metrics.
     pub fn as_str(self) -> &'static str {
@@ -55,6 +64,7 @@ impl SinkErrorKind {
             Self::Full => "full",
             Self::NotGranted => "not_granted",
             Self::Busy => "busy",
+            Self::Unclear => "unclear",
             Self::Invalid => "invalid",
             Self::TooLarge => "too_large",
             Self::Refused => "refused",

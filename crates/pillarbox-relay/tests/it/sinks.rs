@@ -11,6 +11,7 @@ mod nats_faults;
 mod nats_garbage;
 mod nats_old;
 mod nats_tls;
+mod webhook;
 
 mod null {
     use std::sync::Arc;

@@ -10,7 +10,7 @@ use pillarbox_relay::{
     sink::{self, StreamSpec, TopicSpec},
 };
 
-use super::{DAY_MS, NamedSink, Problems, check_address, within};
+use super::{DAY_MS, NamedSink, Problems, check_address, webhook, within};
 use crate::config::{schema, show::word, unknown::nearest};
 
 pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<NamedSink> {
@@ -32,6 +32,7 @@ pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<Nam
             name: name.as_str().into(),
             options: SinkOptions {
                 publish_timeout: Duration::from_millis(sink.publish_timeout_ms),
+                webhook: webhook::options(sink, &key("webhook"), problems),
                 ..SinkOptions::new(sink.url.clone())
             },
         });

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use pillarbox_relay::notice::{ChannelOptions, Options, Secret};
+use pillarbox_relay::{
+    notice::{ChannelOptions, Options},
+    signature::Secret,
+};
 use url::Url;
 
 use super::{Problems, within};

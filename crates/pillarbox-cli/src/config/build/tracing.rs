@@ -37,7 +37,7 @@ pub(super) fn options(
         Ok(options) => options,
         Err(error) => {
             let key = match error {
-                TraceError::HeaderName(_) | TraceError::HeaderValue(_) => key("headers"),
+                TraceError::Header(_) => key("headers"),
                 _ => key("otlp_endpoint"),
             };
             problems.push((key, error.to_string()));

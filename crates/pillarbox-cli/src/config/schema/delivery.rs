@@ -1,6 +1,6 @@
 //! Where events go: sinks, routes, and the streams and topics that must exist.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
 
 use pillarbox_relay::driver;
 use schemars::JsonSchema;
@@ -14,6 +14,41 @@ pub(crate) struct Sink {
     /// How long to wait for the sink's answer about one event.
     #[serde(default = "publish_timeout_ms")]
     pub publish_timeout_ms: u64,
+    /// How requests are made, for a sink at `https://` or `http://`.
+    #[serde(default)]
+    pub webhook: Option<WebhookSink>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct WebhookSink {
+    /// Each of them signs the requests: `whsec_` and 24 to 64 bytes in base64 (`openssl rand -base64 32`).
+    /// Give two while you change secrets. Without a secret, requests are not signed.
+    pub secrets: Vec<String>,
+    /// HTTP headers of each request, such as `authorization`. Their values are never shown or logged.
+    pub headers: BTreeMap<String, String>,
+    /// How many requests of a relay may wait for an answer at one time.
+    pub requests_max: u32,
+    /// The certificate authorities to trust for the receiver, a file of PEM. The default is those of the
+    /// machine.
+    pub ca: Option<PathBuf>,
+    /// The relay's certificate, for a receiver that asks for one: a file of PEM. It needs `key`.
+    pub cert: Option<PathBuf>,
+    /// The key of `cert`, a file of PEM.
+    pub key: Option<PathBuf>,
+}
+
+impl Default for WebhookSink {
+    fn default() -> Self {
+        Self {
+            secrets: Vec::new(),
+            headers: BTreeMap::new(),
+            requests_max: 16,
+            ca: None,
+            cert: None,
+            key: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -160,6 +195,7 @@ impl Sink {
         Self {
             url: "http-stream:".into(),
             publish_timeout_ms: publish_timeout_ms(),
+            webhook: None,
         }
     }
 }

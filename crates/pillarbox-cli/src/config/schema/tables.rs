@@ -16,7 +16,7 @@ use self::fields::keys_of;
 use super::{
     Backpressure, Command, Database, Dlq, EventLog, Http, Jwt, Monitoring, Outbox, PressureClass, Publisher,
     RateLimit, Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Tracing, Validation, Webhook,
-    dlq::Notifications, validation::Rule,
+    WebhookSink, dlq::Notifications, validation::Rule,
 };
 use crate::config::json_schema;
 
@@ -52,6 +52,7 @@ fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("outbox.retry_policy", keys_of::<RetryPolicy>()),
         ("outbox.routes", keys_of::<Route>()),
         ("outbox.sinks", keys_of::<Sink>()),
+        ("outbox.sinks.webhook", keys_of::<WebhookSink>()),
         ("outbox.streams", keys_of::<Stream>()),
         ("outbox.topics", keys_of::<Topic>()),
         ("outbox.validation", keys_of::<Validation>()),

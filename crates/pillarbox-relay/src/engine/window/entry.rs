@@ -30,8 +30,8 @@ pub(in crate::engine) struct Target {
 pub(in crate::engine) struct Entry {
     pub(in crate::engine) event: Arc<StoredEvent>,
     pub(in crate::engine) target: Target,
-    /// The last attempt timed out and was not charged.
-    pub(in crate::engine) unanswered: bool,
+    /// The last attempt may have failed because of the event, and was not charged.
+    pub(in crate::engine) suspect: bool,
     /// From the side table, where it waited for its `available_at`. It does not hold its key.
     pub(super) delayed: bool,
     pub(super) key: KeyId,
@@ -79,7 +79,7 @@ impl Entry {
         Self {
             event: Arc::new(event),
             target,
-            unanswered: false,
+            suspect: false,
             delayed: false,
             key,
             page,

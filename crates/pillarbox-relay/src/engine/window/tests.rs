@@ -134,11 +134,11 @@ fn a_returned_event_goes_out_again_before_its_followers() {
 /// Otherwise it would be the last of each batch while other events arrive, and no later answer would show that it is at
 /// fault.
 #[test]
-fn a_timed_out_event_is_sent_first() {
+fn an_event_without_a_clear_answer_is_sent_first() {
     let mut window = window(true);
     admit(&mut window, &["a", "b", "c", "d"]);
     let mut batch = window.take_batch([0], 2);
-    batch[0].unanswered = true;
+    batch[0].suspect = true;
     window.complete(all(batch, Resolution::Returned));
     assert_eq!(seqs(&window.take_batch([0], 10)), [1, 3, 4, 2]);
 }

@@ -11,7 +11,7 @@ use pillarbox_relay::{
     },
     tls::TlsFiles,
 };
-use pillarbox_testkit::schema_registry_stub::{SchemaRegistryStub, TlsServer};
+use pillarbox_testkit::{schema_registry_stub::SchemaRegistryStub, tls_server::TlsServer};
 
 use super::PASSWORD;
 use pillarbox_testkit::authority::Authority;

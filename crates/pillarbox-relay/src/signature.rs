@@ -41,11 +41,12 @@ impl fmt::Debug for Secret {
 
 /// The header `webhook-signature`: one signature for each secret, so that a receiver knows at least one of them
 /// during a change of secrets.
-pub(super) fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &str) -> String {
-    let signed = format!("{id}.{timestamp}.{body}");
+pub(crate) fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &[u8]) -> String {
+    let mut signed = format!("{id}.{timestamp}.").into_bytes();
+    signed.extend_from_slice(body);
     let signatures: Vec<String> = secrets
         .iter()
-        .map(|secret| format!("v1,{}", STANDARD.encode(hmac::sign(&secret.0, signed.as_bytes()))))
+        .map(|secret| format!("v1,{}", STANDARD.encode(hmac::sign(&secret.0, &signed))))
         .collect();
     signatures.join(" ")
 }
@@ -62,7 +63,7 @@ mod tests {
             &[secret],
             "msg_p5jXN8AQM9LWM0D4loKWxJek",
             1_614_265_330,
-            r#"{"test": 2432232314}"#,
+            br#"{"test": 2432232314}"#,
         );
         assert_eq!(header, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
@@ -89,13 +90,13 @@ mod tests {
     fn each_secret_signs() {
         let one = Secret::parse(&format!("whsec_{}", STANDARD.encode([1; 24]))).unwrap();
         let two = Secret::parse(&format!("whsec_{}", STANDARD.encode([2; 64]))).unwrap();
-        let both = sign(&[one.clone(), two.clone()], "msg_1", 1, "{}");
+        let both = sign(&[one.clone(), two.clone()], "msg_1", 1, b"{}");
         assert_eq!(
             both,
             format!(
                 "{} {}",
-                sign(&[one], "msg_1", 1, "{}"),
-                sign(&[two], "msg_1", 1, "{}")
+                sign(&[one], "msg_1", 1, b"{}"),
+                sign(&[two], "msg_1", 1, b"{}")
             )
         );
     }

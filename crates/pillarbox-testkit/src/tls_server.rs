@@ -1,6 +1,6 @@
-//! The stub behind TLS.
+//! TLS in front of a stub.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
 use rustls::{
     RootCertStore, ServerConfig,
@@ -8,7 +8,10 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
 };
-use tokio::net::TcpStream;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// A certificate, and whether clients need one too.
@@ -44,7 +47,26 @@ impl TlsServer {
         Self(TlsAcceptor::from(Arc::new(config)))
     }
 
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    /// A port that speaks TLS and passes everything on to this one, until the runtime ends.
+    pub async fn in_front_of(self, port: u16) -> io::Result<u16> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let own = listener.local_addr()?.port();
+        let target = SocketAddr::from(([127, 0, 0, 1], port));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let tls = self.clone();
+                // Clients that are refused, and those that disconnect, are ignored.
+                tokio::spawn(async move {
+                    let mut client = tls.accept(client).await?;
+                    let mut server = TcpStream::connect(target).await?;
+                    copy_bidirectional(&mut client, &mut server).await
+                });
+            }
+        });
+        Ok(own)
+    }
+
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.0.accept(stream).await
     }
 }
