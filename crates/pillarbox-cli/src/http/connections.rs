@@ -33,6 +33,10 @@ use super::tls::{self, Tls};
 /// block everybody else, including health checks of this relay.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// The upper bound for the head of a request, and for what is buffered of one connection. A larger head is answered
+/// with 431.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
 /// A client that vanished is noticed after a minute and a half, even if nothing is written to it.
 const SILENT: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
@@ -128,7 +132,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         router.call(request)
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(HEAD_BYTES_MAX);
     let connection = http.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::trace!(%error, "a connection broke");

@@ -93,3 +93,23 @@ async fn a_client_with_nothing_to_read_keeps_its_place() {
     word.notify_one();
     until_free(&place).await;
 }
+
+#[tokio::test]
+async fn a_large_head_is_refused() {
+    let address = served(Arc::new(Semaphore::new(1)), None).await;
+    let status = async |bytes: usize| {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
+            "x".repeat(bytes)
+        );
+        // The answer may arrive, and the connection end, before the whole head is read.
+        let _ = client.write_all(head.as_bytes()).await;
+        let mut line = [0; 12];
+        let read = timeout(DEADLINE, client.read_exact(&mut line)).await;
+        read.expect("an answer").unwrap();
+        String::from_utf8(line.to_vec()).unwrap()
+    };
+    assert_eq!(status(HEAD_BYTES_MAX - 1_000).await, "HTTP/1.1 200");
+    assert_eq!(status(HEAD_BYTES_MAX).await, "HTTP/1.1 431");
+}

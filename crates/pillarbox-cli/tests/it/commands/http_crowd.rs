@@ -4,14 +4,18 @@ use std::net::TcpStream;
 
 use super::{dead_http::Served, *};
 
-/// The maximum of connections at a time.
-const CONNECTIONS: usize = 512;
+/// The maximum of connections at a time: 512, and those for clients of the stream.
+const CONNECTIONS: usize = 512 + STREAM_CLIENTS;
+const STREAM_CLIENTS: usize = 1;
 /// The maximum of large bodies, and of writers, at a time.
 const WRITERS: usize = 8;
 
 fn served() -> (TempDir, Served) {
     let folder = migrated();
-    let text = "outbox:\n  sinks:\n    out: { url: \"null:\" }\n  http: { listen: \"127.0.0.1:0\" }\n";
+    let text = format!(
+        "outbox:\n  sinks:\n    out: {{ url: \"null:\" }}\n  \
+         http: {{ listen: \"127.0.0.1:0\", stream_clients_max: {STREAM_CLIENTS} }}\n"
+    );
     std::fs::write(folder.path().join("pillarbox.yaml"), text).unwrap();
     let served = Served::start(folder.path(), &["run"]);
     (folder, served)
