@@ -31,6 +31,8 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub(crate) struct Tls {
     settings: TlsSettings,
     current: RwLock<Arc<ServerConfig>>,
+    /// Of the files that the first configuration was read from.
+    first: Stamps,
 }
 
 /// Changes if a file is replaced, also by a link to another one.
@@ -40,6 +42,8 @@ impl Tls {
     /// Reads the files. Every error names its file.
     pub(crate) fn open(settings: &TlsSettings) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
+            // Before the files are read: a file that changes meanwhile is read again.
+            first: stamps(settings),
             current: RwLock::new(Arc::new(read(settings)?)),
             settings: settings.clone(),
         }))
@@ -52,24 +56,19 @@ impl Tls {
 
     /// Uses new files for new connections, until `stop`. Files that can't be used change nothing.
     pub(super) async fn watch(self: Arc<Self>, stop: CancellationToken) {
-        let mut known = self.stamps();
+        let mut looks = Looks {
+            used: self.first.clone(),
+            told: None,
+        };
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            let found = self.stamps();
-            if found == known {
-                continue;
-            }
-            known = found;
-            match read(&self.settings) {
-                Ok(config) => {
-                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                    tracing::info!("the TLS files have changed: new connections use them");
-                }
-                Err(error) => {
-                    let why = format!("{error:#}");
+            match self.look(&mut looks) {
+                None => {}
+                Some(Ok(())) => tracing::info!("the TLS files have changed: new connections use them"),
+                Some(Err(why)) => {
                     tracing::warn!(
                         why,
                         "the TLS files have changed and can't be used: keeping the old ones"
@@ -79,23 +78,56 @@ impl Tls {
         }
     }
 
-    fn stamps(&self) -> Stamps {
-        let stamp = |file: &PathBuf| {
-            let found = std::fs::metadata(file).ok()?;
-            Some((found.modified().ok()?, found.len()))
-        };
-        let TlsSettings {
-            certificate,
-            key,
-            client_ca,
-            ..
-        } = &self.settings;
-        [Some(certificate), Some(key), client_ca.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(stamp)
-            .collect()
+    /// Reads the files if they are not those in use. Returns what is new: they are used now, or they can't be used and
+    /// the log does not say so yet. Files that can't be used are read again at every look, because not every repair
+    /// changes a stamp: `chmod` does not.
+    fn look(&self, looks: &mut Looks) -> Option<Result<(), String>> {
+        let found = stamps(&self.settings);
+        if found == looks.used {
+            looks.told = None;
+            return None;
+        }
+        match read(&self.settings) {
+            Ok(config) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                looks.used = found;
+                looks.told = None;
+                Some(Ok(()))
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                let new = looks.told.as_ref() != Some(&why);
+                looks.told = Some(why.clone());
+                new.then_some(Err(why))
+            }
+        }
     }
+}
+
+/// What earlier looks at the files have found.
+struct Looks {
+    /// The stamps of the files in use.
+    used: Stamps,
+    /// The latest error in the log.
+    told: Option<String>,
+}
+
+fn stamps(settings: &TlsSettings) -> Stamps {
+    let stamp = |file: &PathBuf| {
+        let found = std::fs::metadata(file).ok()?;
+        Some((found.modified().ok()?, found.len()))
+    };
+    let TlsSettings {
+        certificate,
+        key,
+        client_ca,
+        ..
+    } = settings;
+    [Some(certificate), Some(key), client_ca.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(stamp)
+        .collect()
 }
 
 fn read(settings: &TlsSettings) -> Result<ServerConfig> {
@@ -146,4 +178,61 @@ fn contents(file: &Path) -> Result<Vec<u8>> {
         std::fs::read(file)
     };
     found().with_context(|| format!("{} can't be read", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use pillarbox_testkit::authority::Authority;
+
+    use super::*;
+
+    /// Writes a text of the same length and time, so that the file's stamp does not change. `chmod` does the same; it has
+    /// no effect on tests that run as root.
+    fn write_unnoticed(file: &Path, text: &str) {
+        let before = std::fs::metadata(file).unwrap();
+        let padded = format!("{text:<length$}", length = usize::try_from(before.len()).unwrap());
+        std::fs::write(file, padded).unwrap();
+        let times = File::options().write(true).open(file).unwrap();
+        times.set_modified(before.modified().unwrap()).unwrap();
+        let after = std::fs::metadata(file).unwrap();
+        assert_eq!(
+            (after.len(), after.modified().ok()),
+            (before.len(), before.modified().ok())
+        );
+    }
+
+    #[test]
+    fn a_file_that_was_repaired_without_a_new_stamp_is_used_and_each_error_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path(), "ca");
+        let (certificate, key) = authority.certify("localhost");
+        let settings = TlsSettings {
+            certificate,
+            key: key.clone(),
+            client_ca: None,
+            client_roles: Vec::new(),
+        };
+        let tls = Tls::open(&settings).unwrap();
+        let mut looks = Looks {
+            used: tls.first.clone(),
+            told: None,
+        };
+        let used = || Arc::as_ptr(&*tls.current.read().unwrap());
+        let first = used();
+        assert_eq!(tls.look(&mut looks), None, "nothing has changed");
+
+        authority.certify("localhost");
+        let good = std::fs::read_to_string(&key).unwrap();
+        std::fs::write(&key, format!("{:<1000}", "no key")).unwrap();
+        let why = tls.look(&mut looks).unwrap().unwrap_err();
+        assert!(why.contains("no private key"), "{why}");
+        assert_eq!(tls.look(&mut looks), None, "the same error is told once");
+        assert_eq!(used(), first);
+        write_unnoticed(&key, &good);
+        assert_eq!(tls.look(&mut looks), Some(Ok(())));
+        assert_ne!(used(), first);
+        assert_eq!(tls.look(&mut looks), None);
+    }
 }
