@@ -20,6 +20,7 @@ mod scale;
 mod status;
 mod stream;
 pub(crate) mod tls;
+mod turn;
 
 use std::{
     net::SocketAddr,

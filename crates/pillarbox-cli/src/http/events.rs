@@ -21,9 +21,10 @@ use super::{
     access::Caller,
     openapi::EventsBody,
     problem::{ErrorBody, Problem},
+    turn::turn,
 };
 
-/// Upper bound for large bodies in memory and for concurrent writers at the database; others wait.
+/// Upper bound for large bodies in memory and for concurrent writers at the database; others wait a few seconds.
 pub(super) const WRITERS_MAX: usize = 8;
 /// Smaller bodies are read without waiting, so a slow sender does not block writers of one or two events.
 const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -89,7 +90,7 @@ pub(super) async fn write(
     // The semaphores are never closed.
     let large = length.is_none_or(|length| length > SMALL_BODY_BYTES_MAX);
     let _place = if large {
-        Some(api.large_bodies.acquire().await)
+        Some(turn(api.large_bodies.acquire(), "send large bodies").await?)
     } else {
         None
     };
@@ -103,7 +104,7 @@ pub(super) async fn write(
         })??;
     let mut events = form.read(&body)?;
     caller.stamp(&mut events)?;
-    let _writer = api.writers.acquire().await;
+    let _writer = turn(api.writers.acquire(), "write events").await?;
     let results = api
         .admin
         .enqueue(&api.limits, &events)

@@ -26,6 +26,7 @@ use super::{
     access::Caller,
     openapi::EventBody,
     problem::{ErrorBody, Problem},
+    turn::turn,
 };
 
 const LIMIT: usize = 100;
@@ -174,7 +175,7 @@ async fn counts(
     filter.since.get_or_insert_with(|| Timestamp::now() - COUNTED);
     let (log, _) = api.log()?;
     // Counting reads every entry of the time: one request at a time.
-    let _turn = api.counting.lock().await;
+    let _turn = turn(api.counting.lock(), "count events").await?;
     Ok(Json(Counts {
         counts: log.counts(&filter).await?,
     }))

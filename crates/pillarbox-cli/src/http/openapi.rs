@@ -74,7 +74,10 @@ const GUARDED: &[(&str, &str)] = &[
         "Too many requests, or too many pending events; `Retry-After` says when to try again",
     ),
     ("500", "An error of Pillarbox or of its database"),
-    ("503", "The database or the issuer of tokens is away; try again"),
+    (
+        "503",
+        "The database or the issuer of tokens is away, or too many others ask for the same; try again",
+    ),
 ];
 
 /// Adds the title, the tokens and the answers that every operation may give.

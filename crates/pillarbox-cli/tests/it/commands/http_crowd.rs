@@ -36,14 +36,15 @@ fn idle_connections_are_closed() {
     drop(silent);
 }
 
+fn head(length: usize) -> String {
+    format!(
+        "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
 #[test]
 fn slow_bodies_keep_no_writer_of_one_event_out() {
     let (_folder, served) = served();
-    let head = |length: usize| {
-        format!(
-            "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-        )
-    };
     let slow: Vec<TcpStream> = (0..WRITERS)
         .flat_map(|_| [500, 500_000])
         .map(|length| begun(&served, &(head(length) + "{")))
@@ -56,4 +57,23 @@ fn slow_bodies_keep_no_writer_of_one_event_out() {
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 201");
     drop(slow);
+}
+
+#[test]
+fn a_large_body_without_a_place_does_not_wait_for_long() {
+    let (_folder, served) = served();
+    let mut large: Vec<TcpStream> = (0..=WRITERS)
+        .map(|_| begun(&served, &(head(500_000) + "{")))
+        .collect();
+    for stream in &large {
+        stream.set_nonblocking(true).unwrap();
+    }
+    let mut answer = vec![0; 4096];
+    let read = until_ok_blocking(|| {
+        let read = large.iter_mut().find_map(|stream| stream.read(&mut answer).ok());
+        read.ok_or("nobody has an answer")
+    });
+    let answer = String::from_utf8_lossy(&answer[..read]).to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 503"), "{answer}");
+    assert!(answer.contains("retry-after: "), "{answer}");
 }
