@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A sample is taken every few seconds. An older one says nothing about the outbox.
-const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
+pub const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
 /// A share of fewer attempts than this means nothing.
 const ATTEMPTS_MIN: u64 = 20;
 
