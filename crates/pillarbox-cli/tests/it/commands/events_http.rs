@@ -4,8 +4,9 @@ use std::net::TcpStream;
 
 use pillarbox_testkit::proxy::{Fault, Proxy};
 
-use super::{dead_http::Served, *};
+use super::{dead_http::Served, http_access::ask, *};
 
+const HOST: &str = "Host: localhost";
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
@@ -258,4 +259,16 @@ async fn a_database_that_is_away_is_a_503_with_its_retry_after() {
         });
         proxy.set(Fault::Refuse).await;
     }
+    let get = |path: &str| ask(&served.address, &format!("GET {path}"), &[HOST], "", DEADLINE);
+    proxy.set(Fault::Pass).await;
+    until_blocking("the relay works", || get("/readyz").status == 200);
+    proxy.set(Fault::Refuse).await;
+    let readyz = until_ok_blocking(|| {
+        let answer = get("/readyz");
+        (answer.status == 503).then_some(answer).ok_or("it is ready")
+    });
+    // Everybody may ask. The database's own words are for those who may read.
+    assert_eq!(readyz.error(), "the database is away: /healthz says why");
+    let healthz = get("/healthz").json();
+    assert!(healthz["database"].as_str().unwrap().len() > 10, "{healthz}");
 }
