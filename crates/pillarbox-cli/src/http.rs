@@ -23,7 +23,7 @@ pub(crate) mod tls;
 mod turn;
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -230,11 +230,16 @@ pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, api: Arc<Api>)
     start(listener, tls, router, connections_max, stop)
 }
 
-/// Only metrics and health checks. Other machines may reach them, without a token.
+/// Only metrics and health checks. Other machines may reach them, under any name and without a token. Pages of other
+/// origins may not read them.
 pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
     let (router, _) = monitoring(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
     let router = router
         .layer(middleware::from_fn(requests::timely_body))
+        .layer(from_fn_with_state(
+            Arc::new(Hosts::Any),
+            requests::only_own_names_and_pages,
+        ))
         .layer(middleware::from_fn(answers::uniform));
     start(
         listener,
@@ -271,15 +276,18 @@ fn router(api: Arc<Api>, stop: &CancellationToken) -> Router {
     let access = api.access.as_ref();
     let gate = Arc::new(Gate::new(&document, access));
     tokio::spawn(gate.clone().refresh(stop.clone()));
-    let hosts = access.map(|access| Hosts::new(access.hosts.clone(), access.listen.ip()));
-    let hosts = Arc::new(hosts.unwrap_or_default());
+    let loopback = || Hosts::new(&[], Ipv4Addr::LOCALHOST.into());
+    let hosts = access.map_or_else(loopback, |access| Hosts::new(&access.hosts, access.listen.ip()));
     router
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(Extension(openapi::Served::new(&document)))
         .layer(middleware::from_fn(requests::timely_body))
         .layer(from_fn_with_state(gate, access::gate::enforce))
-        .layer(from_fn_with_state(hosts, requests::only_own_names_and_pages))
+        .layer(from_fn_with_state(
+            Arc::new(hosts),
+            requests::only_own_names_and_pages,
+        ))
         .layer(middleware::from_fn(answers::uniform))
         .with_state(api)
 }

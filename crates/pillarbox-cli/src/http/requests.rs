@@ -16,30 +16,49 @@ use super::problem::Problem;
 /// Longer than any handler itself waits for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The names to which this server answers, besides those of its own machine.
-#[derive(Default)]
-pub(super) struct Hosts {
-    names: Vec<String>,
-    listen: Option<IpAddr>,
+/// The names to which a server answers.
+pub(super) enum Hosts {
+    /// Whatever the client calls it.
+    Any,
+    /// Those of its own machine, and these. The address is one that it listens at.
+    Own {
+        names: Vec<String>,
+        addresses: Vec<IpAddr>,
+    },
 }
 
 impl Hosts {
-    pub(super) fn new(names: Vec<String>, listen: IpAddr) -> Self {
-        let listen = (!listen.is_unspecified()).then_some(listen);
-        Self { names, listen }
+    pub(super) fn new(given: &[String], listen: IpAddr) -> Self {
+        let addresses = given.iter().filter_map(|name| address(name));
+        let listen = (!listen.is_unspecified()).then(|| listen.to_canonical());
+        Self::Own {
+            addresses: addresses.chain(listen).collect(),
+            names: given.to_vec(),
+        }
     }
 
     fn include(&self, host: &str) -> bool {
+        let Self::Own { names, addresses } = self else {
+            return true;
+        };
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
             _ => host,
         };
-        let address = name.trim_start_matches('[').trim_end_matches(']');
-        let address = address.parse::<IpAddr>().ok();
-        name.eq_ignore_ascii_case("localhost")
-            || address.is_some_and(|address| address.is_loopback() || Some(address) == self.listen)
-            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        match address(name) {
+            // An address has several spellings.
+            Some(address) => address.is_loopback() || addresses.contains(&address),
+            None => {
+                name.eq_ignore_ascii_case("localhost")
+                    || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+            }
+        }
     }
+}
+
+fn address(name: &str) -> Option<IpAddr> {
+    let plain = name.trim_start_matches('[').trim_end_matches(']');
+    plain.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 pub(super) async fn only_own_names_and_pages(
@@ -116,7 +135,13 @@ pub(super) async fn timely_body(request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
+
+    fn own() -> Hosts {
+        Hosts::new(&[], Ipv4Addr::LOCALHOST.into())
+    }
 
     fn status(hosts: &Hosts, uri: &str, headers: &[(&'static str, &str)]) -> u16 {
         let mut map = HeaderMap::new();
@@ -129,7 +154,7 @@ mod tests {
 
     #[test]
     fn only_this_machines_own_names_are_answered() {
-        let hosts = Hosts::default();
+        let hosts = own();
         for host in [
             "127.0.0.1:7420",
             "localhost",
@@ -142,7 +167,7 @@ mod tests {
         for host in ["evil.example:7420", "127.0.0.1.evil.example", "10.0.0.1", ""] {
             assert_eq!(status(&hosts, "/", &[("host", host)]), 421, "{host}");
         }
-        let hosts = Hosts::new(vec!["a.example".into()], "10.0.0.1".parse().unwrap());
+        let hosts = Hosts::new(&["a.example".into()], "10.0.0.1".parse().unwrap());
         for host in ["10.0.0.1:7420", "A.example", "a.example:443", "127.0.0.1"] {
             assert_eq!(status(&hosts, "/", &[("host", host)]), 200, "{host}");
         }
@@ -150,8 +175,31 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_known_in_every_spelling() {
+        for entry in ["2001:db8::1", "[2001:DB8:0::1]"] {
+            let hosts = Hosts::new(&[entry.into()], Ipv6Addr::UNSPECIFIED.into());
+            for host in ["[2001:db8::1]", "[2001:db8::1]:7420", "[2001:0DB8:0:0::1]:1"] {
+                assert_eq!(status(&hosts, "/", &[("host", host)]), 200, "{entry}: {host}");
+            }
+            for host in ["[2001:db8::2]:7420", "[::]", "2001"] {
+                assert_eq!(status(&hosts, "/", &[("host", host)]), 421, "{entry}: {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_of_any_name_still_needs_one_host_and_answers_no_foreign_page() {
+        let status = |headers| status(&Hosts::Any, "/", headers);
+        assert_eq!(status(&[("host", "pillarbox-0.monitoring:9090")]), 200);
+        assert_eq!(status(&[]), 400);
+        assert_eq!(status(&[("host", "a"), ("host", "a")]), 400);
+        assert_eq!(status(&[("host", "a"), ("origin", "https://evil.example")]), 403);
+        assert_eq!(status(&[("host", "a"), ("sec-fetch-site", "cross-site")]), 403);
+    }
+
+    #[test]
     fn a_request_has_one_host() {
-        let hosts = Hosts::default();
+        let hosts = own();
         assert_eq!(status(&hosts, "/", &[]), 400);
         assert_eq!(
             status(&hosts, "/", &[("host", "localhost"), ("host", "localhost")]),
@@ -165,11 +213,7 @@ mod tests {
     #[test]
     fn pages_of_other_origins_are_refused() {
         let with = |name: &'static str, value: &str| {
-            status(
-                &Hosts::default(),
-                "/",
-                &[("host", "localhost:7420"), (name, value)],
-            )
+            status(&own(), "/", &[("host", "localhost:7420"), (name, value)])
         };
         for origin in ["http://localhost:7420", "https://LOCALHOST:7420"] {
             assert_eq!(with("origin", origin), 200, "{origin}");

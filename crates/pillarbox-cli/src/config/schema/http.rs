@@ -12,8 +12,8 @@ pub(crate) struct Http {
     /// `tokens`, `jwt` or `tls.client_roles`; `0.0.0.0` and `[::]` also need `hosts`. `run --no-http` serves
     /// nothing.
     pub listen: SocketAddr,
-    /// The names under which clients reach it: `pillarbox.example.com`, without a port. A request to another
-    /// name is refused; the names of this machine itself are always accepted.
+    /// The names or addresses under which clients reach it: `pillarbox.example.com`, without a port. A request
+    /// to another name is refused; the names of this machine itself are always accepted.
     pub hosts: Vec<String>,
     /// Static tokens, at most 1,000. [API.md](API.md#tokens) says how to make one.
     pub tokens: Vec<Token>,

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use super::{dead_http::Served, *};
+use super::{dead_http::Served, http_access::ask, *};
 
 /// Returns the status, the headers in lower case, and the body.
 fn scrape(address: &str, accept: &str) -> (u16, String, String) {
@@ -149,6 +149,17 @@ fn metrics_and_health_have_an_address_of_their_own_without_the_api() {
                 false => Err(format!("{path}: {answer}")),
             }
         });
+    }
+    let host = "Host: relay-1.example";
+    for (headers, wanted) in [
+        (&[host][..], 200),
+        (&[], 400),
+        (&[host, host], 400),
+        (&[host, "Origin: https://evil.example"], 403),
+        (&[host, "Sec-Fetch-Site: cross-site"], 403),
+    ] {
+        let answer = ask(&address, "GET /metrics", headers, "", DEADLINE);
+        assert_eq!(answer.status, wanted, "{headers:?}: {answer:?}");
     }
     assert_eq!(relay.stop().0, 0);
 
