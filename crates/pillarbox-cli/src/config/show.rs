@@ -8,7 +8,7 @@ use pillarbox_relay::{
     driver::{self, address::redacted_url},
 };
 use serde_json::Value;
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::{Settings, schema::Config};
 
@@ -41,31 +41,59 @@ pub(crate) fn address(url: &str) -> String {
         true => redacted_url(url),
         false => redacted(url),
     };
+    with_masked_query(&without_user_token(shown))
+}
+
+/// A user without a password is a token at most servers with HTTP.
+fn without_user_token(shown: String) -> String {
     let Ok(mut parsed) = Url::parse(&shown) else {
         return shown;
     };
-    let secret = |name: &str| {
-        ["password", "token", "secret", "sslkey"]
-            .iter()
-            .any(|word| name.to_ascii_lowercase().contains(word))
-    };
-    let mut changed = false;
-    if matches!(parsed.scheme(), "http" | "https")
+    let is_token = matches!(parsed.scheme(), "http" | "https")
         && parsed.password().is_none()
-        && !parsed.username().is_empty()
-    {
-        changed = parsed.set_username("***").is_ok();
+        && !parsed.username().is_empty();
+    match is_token && parsed.set_username("***").is_ok() {
+        true => parsed.to_string(),
+        false => shown,
     }
-    let pairs: Vec<(String, String)> = parsed.query_pairs().into_owned().collect();
-    if pairs.iter().any(|(name, _)| secret(name)) {
-        changed = true;
-        parsed.query_pairs_mut().clear().extend_pairs(
-            pairs
-                .iter()
-                .map(|(name, value)| (name.as_str(), if secret(name) { "***" } else { value.as_str() })),
-        );
-    }
-    if changed { parsed.to_string() } else { shown }
+}
+
+/// Without the values of parameters whose names look like those of secrets. It works on the text, because an address
+/// with several servers is not a URL.
+fn with_masked_query(url: &str) -> String {
+    let Some((before, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    // A fragment has no use in these addresses. It may be the rest of a secret.
+    let (query, fragment) = match query.split_once('#') {
+        Some((query, _)) => (query, "#***"),
+        None => (query, ""),
+    };
+    let masked = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let query: Vec<String> = query.split('&').map(masked).collect();
+    format!("{before}?{}{fragment}", query.join("&"))
+}
+
+/// Whether a parameter of this name may be a secret. Too many are masked rather than too few.
+fn is_secret(name: &str) -> bool {
+    let decoded = form_urlencoded::parse(name.as_bytes()).next();
+    let name = decoded.map_or_else(String::new, |(name, _)| name.to_lowercase());
+    let within = [
+        "password",
+        "passwd",
+        "pwd",
+        "token",
+        "secret",
+        "apikey",
+        "api_key",
+        "api-key",
+        "signature",
+    ];
+    let at_the_end = ["key", "auth", "sig"];
+    within.iter().any(|word| name.contains(word)) || at_the_end.iter().any(|word| name.ends_with(word))
 }
 
 /// The address of a sink. Everything behind the host of a webhook may be a token.

@@ -3,6 +3,7 @@
 mod backpressure;
 mod checks;
 mod dlq;
+mod http;
 mod tracing;
 mod webhook;
 

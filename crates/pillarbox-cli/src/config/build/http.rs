@@ -65,7 +65,6 @@ impl HttpSettings {
                 self.listen
             ));
         }
-        warnings.extend(self.jwt.as_ref().and_then(JwtSettings::warning));
         warnings
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct Token {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Jwt {
-    /// Where the issuer publishes its public keys.
+    /// Where the issuer publishes its public keys. `http://` is allowed on this machine only.
     #[serde(default)]
     #[schemars(extend("x-default" = "this or `jwks_file` is required"))]
     pub jwks_url: Option<String>,

@@ -29,16 +29,15 @@ pub(crate) enum KeySource {
     File(PathBuf),
 }
 
-impl JwtSettings {
-    pub(super) fn warning(&self) -> Option<String> {
-        let KeySource::Url(url) = &self.keys else {
-            return None;
-        };
-        let open = url.scheme() == "http" && !is_this_machine(url);
-        open.then(|| {
-            "`outbox.http.jwt.jwks_url`: without TLS, somebody on the way can put in keys of their own. Use `https://`"
-                .into()
-        })
+/// The keys decide who may do everything, so they must not be changed on the way.
+fn address(url: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(url).ok();
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+    match url.ok_or("this is not an address: write `https://host/path`")? {
+        url if url.scheme() == "http" && !is_this_machine(&url) => Err(
+            "without TLS, somebody on the way can put in keys of their own: use `https://`, or `jwks_file` if the issuer has no TLS",
+        ),
+        url => Ok(url),
     }
 }
 
@@ -55,10 +54,9 @@ pub(super) fn settings(given: &schema::Jwt, problems: &mut Problems) -> Option<J
     let key = |name: &str| format!("outbox.http.jwt.{name}");
     let before = problems.len();
     let keys = match (&given.jwks_url, &given.jwks_file) {
-        (Some(url), None) => match Url::parse(url) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") => Some(KeySource::Url(url)),
-            _ => {
-                let text = "this is not an address: write `https://host/path`";
+        (Some(url), None) => match address(url) {
+            Ok(url) => Some(KeySource::Url(url)),
+            Err(text) => {
                 problems.push((key("jwks_url"), text.into()));
                 None
             }
