@@ -1,35 +1,40 @@
-//! Where the issuer's keys come from. If the issuer is away, the known keys go on.
+//! The issuer's keys, and when it is asked for them. If the issuer is away, the known keys go on.
+
+mod reading;
 
 use std::{
-    path::Path,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use pillarbox_relay::http_client;
-use reqwest::Client;
-use tokio::{sync::Mutex, time::Instant};
+use futures::future::BoxFuture;
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
-use url::Url;
 
 use super::keys::Keys;
-use crate::config::{JwtSettings, KeySource};
+use crate::config::JwtSettings;
 
-/// A JWKS has a few kilobytes.
-const BYTES_MAX: usize = 256 * 1024;
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// A token with an unknown key asks the issuer at once, but not more often than this: anybody can send such tokens.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 /// The same as long as no key is known: then no token can be accepted.
 const FIRST_EVERY: Duration = Duration::from_secs(5);
+/// How long other requests wait while one asks.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// Reads the JWKS once.
+type Read = dyn Fn() -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync;
+
+#[derive(Clone)]
 pub(super) struct Source {
-    from: KeySource,
-    client: Option<Client>,
+    read: Arc<Read>,
     refresh: Duration,
     /// `None`: no keys were read yet.
-    known: RwLock<Option<Arc<Keys>>>,
-    asked: Mutex<Asked>,
+    known: Arc<RwLock<Option<Arc<Keys>>>>,
+    /// Held while the issuer is asked.
+    asked: Arc<Mutex<Asked>>,
 }
 
 /// When a token last made us ask.
@@ -39,20 +44,24 @@ struct Asked {
     for_a_key: Option<Instant>,
 }
 
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
     Key,
-    /// The issuer could not be asked since the start.
+    /// The issuer could not be asked since the start, or is being asked.
     Keys,
 }
 
 impl Source {
     pub(super) fn new(settings: &JwtSettings) -> Self {
+        Self::with_reading(reading::from(&settings.keys), settings.refresh)
+    }
+
+    fn with_reading(read: Arc<Read>, refresh: Duration) -> Self {
         Self {
-            from: settings.keys.clone(),
-            client: http_client::client(TIMEOUT).ok(),
-            refresh: settings.refresh,
-            known: RwLock::default(),
-            asked: Mutex::default(),
+            read,
+            refresh,
+            known: Arc::default(),
+            asked: Arc::default(),
         }
     }
 
@@ -82,20 +91,20 @@ impl Source {
         if let Some(keys) = find() {
             return Ok(keys);
         }
-        // One request asks, the others wait for its answer.
-        let mut asked = self.asked.lock().await;
+        // One request asks, the others wait for its answer, but not in a queue behind an issuer that hangs.
+        let Ok(asked) = timeout(WAIT_MAX, self.asked.clone().lock_owned()).await else {
+            return Err(Unknown::Keys);
+        };
         if let Some(keys) = find() {
             return Ok(keys);
         }
         let (last, every) = match self.known() {
-            None => (&mut asked.without_keys, FIRST_EVERY),
-            Some(_) => (&mut asked.for_a_key, ASK_EVERY),
+            None => (asked.without_keys, FIRST_EVERY),
+            Some(_) => (asked.for_a_key, ASK_EVERY),
         };
         if last.is_none_or(|last| last.elapsed() >= every) {
-            *last = Some(Instant::now());
-            if let Err(why) = self.read().await {
-                tracing::warn!(why, "a token has an unknown key, and the issuer can't be asked");
-            }
+            // In a task of its own: a client that goes away must not end it.
+            let _ = tokio::spawn(self.clone().ask(asked)).await;
         }
         match find() {
             Some(keys) => Ok(keys),
@@ -104,56 +113,29 @@ impl Source {
         }
     }
 
+    async fn ask(self, mut asked: OwnedMutexGuard<Asked>) {
+        let first = self.known().is_none();
+        if let Err(why) = self.read().await {
+            tracing::warn!(why, "a token has an unknown key, and the issuer can't be asked");
+        }
+        // Counted from the end: requests that waited meanwhile must not ask again.
+        let last = match first {
+            true => &mut asked.without_keys,
+            false => &mut asked.for_a_key,
+        };
+        *last = Some(Instant::now());
+    }
+
     fn known(&self) -> Option<Arc<Keys>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn read(&self) -> Result<(), String> {
-        let jwks = match &self.from {
-            KeySource::File(file) => from_file(file).await,
-            KeySource::Url(url) => self.fetched(url).await,
-        };
-        let keys = Keys::read(&jwks?)?;
+        let keys = Keys::read(&(self.read)().await?)?;
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
         Ok(())
     }
-
-    /// The address is not shown: it may have a password.
-    async fn fetched(&self, url: &Url) -> Result<Vec<u8>, String> {
-        let client = self.client.as_ref().ok_or("there is no HTTP client")?;
-        let answer = client.get(url.clone()).send().await;
-        let answer = answer.map_err(|error| chain(&error.without_url()))?;
-        let status = answer.status();
-        if !status.is_success() {
-            return Err(format!("it answered {status}"));
-        }
-        let body = http_client::body(answer, BYTES_MAX).await;
-        body.map_err(|error| match error {
-            http_client::HttpClientError::Client(error) => chain(&error.without_url()),
-            other => other.to_string(),
-        })
-    }
 }
 
-async fn from_file(file: &Path) -> Result<Vec<u8>, String> {
-    let wrong = |why: String| format!("{}: {why}", file.display());
-    let found = tokio::fs::metadata(file)
-        .await
-        .map_err(|error| wrong(error.to_string()))?;
-    if found.len() > BYTES_MAX as u64 {
-        return Err(wrong(format!("it has more than {BYTES_MAX} bytes")));
-    }
-    tokio::fs::read(file)
-        .await
-        .map_err(|error| wrong(error.to_string()))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
-}
+#[cfg(test)]
+mod tests;
