@@ -5,7 +5,7 @@ mod signatures;
 mod source;
 
 use axum::http::StatusCode;
-use jsonwebtoken::{Validation, decode, decode_header, errors::ErrorKind};
+use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +45,7 @@ impl Jwt {
     }
 
     pub(super) async fn caller(&self, token: &str) -> Result<Caller, Problem> {
-        let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
+        let header = header(token)?;
         let id = header.kid.as_deref();
         let keys = self.source.with(id).await.map_err(|unknown| match unknown {
             Unknown::Key => {
@@ -60,6 +60,17 @@ impl Jwt {
         let claims = claims.unwrap_or(Err(ErrorKind::InvalidSignature));
         let claims = claims.map_err(|kind| refusal(&kind))?;
         caller(&self.settings, &claims).map_err(Problem::unauthorized)
+    }
+}
+
+/// The header of a token. `crit` lists extensions that a receiver must understand or refuse (RFC 7515); we know none.
+fn header(token: &str) -> Result<Header, Problem> {
+    let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
+    match header.crit {
+        None => Ok(header),
+        Some(_) => Err(Problem::unauthorized(
+            "this token is refused: its header has `crit`, and no extension is known here",
+        )),
     }
 }
 

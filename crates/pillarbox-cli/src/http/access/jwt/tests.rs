@@ -50,7 +50,7 @@ pub(super) fn settings() -> JwtSettings {
 fn name(settings: &JwtSettings, jwks: &Value, token: &str) -> Result<String, String> {
     signatures::install();
     let keys = Keys::read(jwks.to_string().as_bytes())?;
-    let header = decode_header(token).map_err(|error| error.to_string())?;
+    let header = header(token).map_err(|problem| format!("{problem:?}"))?;
     let key = keys.find(header.kid.as_deref()).ok_or("no such key")?;
     let claims = claims(settings, key, token).map_err(|kind| format!("{kind:?}"))?;
     caller(settings, &claims).map(|caller| caller.name().to_owned())
@@ -90,7 +90,7 @@ impl Issuer {
     }
 }
 
-fn header() -> Value {
+fn es256() -> Value {
     json!({ "alg": "ES256", "kid": "ec" })
 }
 
@@ -154,7 +154,7 @@ fn only_a_valid_token_for_us_is_accepted() {
         name(
             &settings,
             &issuer.jwks(),
-            &issuer.token(&header(), &claims_with(&change)),
+            &issuer.token(&es256(), &claims_with(&change)),
         )
     };
     let now = Timestamp::now().as_second();
@@ -186,7 +186,7 @@ fn only_a_valid_token_for_us_is_accepted() {
         let refused = with(change.clone()).unwrap_err();
         assert!(refused.contains(why), "{change}: {refused}");
     }
-    let stranger = Issuer::new().token(&header(), &claims_with(&json!({})));
+    let stranger = Issuer::new().token(&es256(), &claims_with(&json!({})));
     assert_eq!(
         name(&settings, &issuer.jwks(), &stranger),
         Err("InvalidSignature".into())
@@ -199,6 +199,25 @@ fn only_a_valid_token_for_us_is_accepted() {
     }
     let other = issuer.token(&json!({ "alg": "ES256", "kid": "x" }), &claims_with(&json!({})));
     assert_eq!(name(&settings, &issuer.jwks(), &other), Err("no such key".into()));
+}
+
+#[test]
+fn a_token_with_an_extension_that_must_be_understood_is_refused() {
+    let (issuer, settings) = (Issuer::new(), settings());
+    let with = |crit: Value| {
+        let mut header = es256();
+        header["crit"] = crit;
+        name(
+            &settings,
+            &issuer.jwks(),
+            &issuer.token(&header, &claims_with(&json!({}))),
+        )
+    };
+    for crit in [json!(["exp"]), json!(["b64"]), json!([])] {
+        let refused = with(crit.clone()).unwrap_err();
+        assert!(refused.contains("`crit`"), "{crit}: {refused}");
+    }
+    assert!(with(json!("exp")).is_err());
 }
 
 #[test]
