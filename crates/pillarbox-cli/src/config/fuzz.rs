@@ -80,6 +80,7 @@ outbox:
       audience: pillarbox
       roles_claim: realm_access.roles
       project_claim: project
+      unscoped_claim: realm_access.unscoped
       refresh_seconds: 60
       leeway_seconds: 0
     tls: { certificate: a.pem, key: a.key, client_ca: ca.pem, client_roles: [read, operate] }

@@ -90,8 +90,7 @@ pub(crate) struct Jwt {
     /// Other words in it are ignored.
     #[serde(default = "roles_claim")]
     pub roles_claim: String,
-    /// The claim with the project. If it is set, a token without the claim is refused; `*` means all
-    /// projects.
+    /// The claim with the project. If it is set, a token without the claim is refused.
     #[serde(default)]
     #[schemars(extend("x-default" = "none: all projects"))]
     pub project_claim: Option<String>,
@@ -99,6 +98,11 @@ pub(crate) struct Jwt {
     #[serde(default)]
     #[schemars(extend("x-default" = "none: all users"))]
     pub user_claim: Option<String>,
+    /// A claim that lifts both limits for a token in which it is the boolean `true`. Only the issuer may be able
+    /// to set it.
+    #[serde(default)]
+    #[schemars(extend("x-default" = "none: no token is without limits"))]
+    pub unscoped_claim: Option<String>,
     /// How often the keys are read again. A token with an unknown key does it at once, at most every 30
     /// seconds.
     #[serde(default = "refresh_seconds")]

@@ -54,3 +54,12 @@ fn parameters_that_look_like_secrets_are_masked() {
         "{shown}"
     );
 }
+
+#[test]
+fn a_claim_that_lifts_the_scope_needs_one_that_sets_it() {
+    let file = "jwks_file: a.json, unscoped_claim: all";
+    let text = problems(&jwt(file));
+    assert!(text.contains("unscoped_claim") && text.contains("`project_claim`"), "{text}");
+    let settings = settings_of(&jwt(&format!("{file}, user_claim: user"))).unwrap();
+    assert_eq!(settings.http.jwt.unwrap().unscoped_claim.as_deref(), Some("all"));
+}

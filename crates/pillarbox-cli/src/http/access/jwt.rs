@@ -17,8 +17,6 @@ use super::{Caller, Role};
 use crate::{config::JwtSettings, http::problem::Problem};
 
 const NAME_CHARS_MAX: usize = 200;
-/// In a claim, it stands for every project or user.
-const ALL: &str = "*";
 
 pub(super) struct Jwt {
     settings: JwtSettings,
@@ -107,24 +105,15 @@ fn refusal(kind: &ErrorKind) -> Problem {
 /// The caller that verified claims describe.
 fn caller(settings: &JwtSettings, claims: &Map<String, Value>) -> Result<Caller, String> {
     let name = word(claims, &settings.name_claim)?;
-    let project = settings
-        .project_claim
-        .as_deref()
-        .map(|claim| word(claims, claim))
-        .transpose()?;
-    let user = settings
-        .user_claim
-        .as_deref()
-        .map(|claim| word(claims, claim))
-        .transpose()?;
     let roles = roles(find(claims, &settings.roles_claim));
-    let scope = |scope: Option<&'_ str>| scope.filter(|scope| *scope != ALL).map(str::to_owned);
-    Ok(Caller::new(
-        name,
-        &roles,
-        scope(project).as_deref(),
-        scope(user).as_deref(),
-    ))
+    // A claim of its own: a word in the claims of the scope could be somebody's name.
+    let unscoped = settings.unscoped_claim.as_deref();
+    if unscoped.and_then(|claim| find(claims, claim)) == Some(&Value::Bool(true)) {
+        return Ok(Caller::new(name, &roles, None, None));
+    }
+    let scope = |claim: &Option<String>| claim.as_deref().map(|claim| word(claims, claim)).transpose();
+    let (project, user) = (scope(&settings.project_claim)?, scope(&settings.user_claim)?);
+    Ok(Caller::new(name, &roles, project, user))
 }
 
 /// A claim that must be there.

@@ -19,6 +19,7 @@ pub(crate) struct JwtSettings {
     pub roles_claim: String,
     pub project_claim: Option<String>,
     pub user_claim: Option<String>,
+    pub unscoped_claim: Option<String>,
     pub refresh: Duration,
     pub leeway: Duration,
 }
@@ -75,11 +76,16 @@ pub(super) fn settings(given: &schema::Jwt, problems: &mut Problems) -> Option<J
         ("roles_claim", Some(&given.roles_claim)),
         ("project_claim", given.project_claim.as_ref()),
         ("user_claim", given.user_claim.as_ref()),
+        ("unscoped_claim", given.unscoped_claim.as_ref()),
     ];
     for (name, word) in words {
         if let Some(word) = word {
             text(word, key(name), problems);
         }
+    }
+    if given.unscoped_claim.is_some() && given.project_claim.is_none() && given.user_claim.is_none() {
+        let text = "it has no effect without `project_claim` or `user_claim`: tokens have no scope then";
+        problems.push((key("unscoped_claim"), text.into()));
     }
     within(
         problems,
@@ -99,6 +105,7 @@ pub(super) fn settings(given: &schema::Jwt, problems: &mut Problems) -> Option<J
         roles_claim: given.roles_claim.clone(),
         project_claim: given.project_claim.clone(),
         user_claim: given.user_claim.clone(),
+        unscoped_claim: given.unscoped_claim.clone(),
         refresh: Duration::from_secs(given.refresh_seconds),
         leeway: Duration::from_secs(given.leeway_seconds),
     })

@@ -41,6 +41,7 @@ pub(super) fn settings() -> JwtSettings {
         roles_claim: "roles".into(),
         project_claim: None,
         user_claim: None,
+        unscoped_claim: None,
         refresh: Duration::from_secs(300),
         leeway: Duration::from_secs(30),
     }
@@ -226,27 +227,52 @@ fn claims_give_roles_and_scope_and_a_missing_scope_is_refused() {
         roles_claim: "realm_access.roles".into(),
         project_claim: Some("https://x/project".into()),
         user_claim: Some("user".into()),
+        unscoped_claim: Some("realm_access.unscoped".into()),
         ..settings()
     };
     let of = |claims: Value| caller(&settings, claims.as_object().unwrap());
     let found = of(json!({
-        "sub": "zoe", "realm_access": { "roles": ["read", "emperor", 7] }, "https://x/project": "shop", "user": "*",
+        "sub": "zoe", "realm_access": { "roles": ["read", "emperor", 7] }, "https://x/project": "shop", "user": "u-1",
     }));
-    assert_eq!(found, Ok(Caller::new("zoe", &[Role::Read], Some("shop"), None)));
-    let words = json!({ "sub": "zoe", "realm_access": { "roles": "operate email" }, "https://x/project": "*", "user": "zoe" });
     assert_eq!(
-        of(words),
-        Ok(Caller::new("zoe", &[Role::Operate], None, Some("zoe")))
+        found,
+        Ok(Caller::new("zoe", &[Role::Read], Some("shop"), Some("u-1")))
     );
+    let words = json!({ "sub": "zoe", "realm_access": { "roles": "operate email" }, "https://x/project": "shop", "user": "u-1" });
+    assert!(of(words).unwrap().may(Role::Operate));
     for scope in [json!(null), json!(""), json!(7), json!(["shop"])] {
-        let claims = json!({ "sub": "zoe", "https://x/project": scope, "user": "*" });
+        let claims = json!({ "sub": "zoe", "https://x/project": scope, "user": "u-1" });
         assert!(of(claims).is_err(), "{scope}");
     }
-    assert!(
-        !of(json!({ "sub": "zoe", "https://x/project": "*", "user": "*" }))
-            .unwrap()
-            .may(Role::Read)
-    );
+    // Names are only names.
+    let star = json!({ "sub": "zoe", "https://x/project": "*", "user": "*" });
+    assert_eq!(of(star), Ok(Caller::new("zoe", &[], Some("*"), Some("*"))));
+}
+
+#[test]
+fn only_a_claim_of_its_own_that_is_true_lifts_the_scope() {
+    let settings = |unscoped: Option<&str>| JwtSettings {
+        project_claim: Some("project".into()),
+        user_claim: Some("user".into()),
+        unscoped_claim: unscoped.map(str::to_owned),
+        ..settings()
+    };
+    let of = |unscoped, claims: Value| caller(&settings(unscoped), claims.as_object().unwrap());
+    let named = "access.all_projects";
+    let lifted = of(Some(named), json!({ "sub": "ops", "access": { "all_projects": true } }));
+    assert_eq!(lifted, Ok(Caller::new("ops", &[], None, None)));
+    for value in [json!("true"), json!(1), json!(false), json!(null), json!([true]), json!("*")] {
+        let access = json!({ "all_projects": value });
+        let scoped = json!({ "sub": "ops", "project": "shop", "user": "u-1", "access": access });
+        assert_eq!(
+            of(Some(named), scoped),
+            Ok(Caller::new("ops", &[], Some("shop"), Some("u-1"))),
+            "{value}"
+        );
+        assert!(of(Some(named), json!({ "sub": "ops", "access": access })).is_err(), "{value}");
+    }
+    let unnamed = json!({ "sub": "ops", "unscoped": true, "access": { "all_projects": true } });
+    assert!(of(None, unnamed).is_err());
 }
 
 #[test]

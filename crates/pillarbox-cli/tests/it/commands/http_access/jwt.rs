@@ -73,10 +73,17 @@ impl Key {
         json!({ "kty": "EC", "crv": "P-256", "alg": "ES256", "kid": self.id, "x": part(&point[1..33]), "y": part(&point[33..]) })
     }
 
-    /// The header with a token of this project that is valid for an hour.
-    fn token(&self, roles: &[&str], project: &str) -> String {
-        let exp = jiff::Timestamp::now().as_second() + 3_600;
-        let claims = json!({ "iss": "test", "aud": "pillarbox", "sub": "zoe", "exp": exp, "roles": roles, "project": project });
+    /// The header with a token that is valid for an hour, of this project or of all.
+    fn token(&self, roles: &[&str], project: Option<&str>) -> String {
+        self.token_until(jiff::Timestamp::now().as_second() + 3_600, roles, project)
+    }
+
+    fn token_until(&self, exp: i64, roles: &[&str], project: Option<&str>) -> String {
+        let mut claims = json!({ "iss": "test", "aud": "pillarbox", "sub": "zoe", "exp": exp, "roles": roles });
+        match project {
+            Some(project) => claims["project"] = project.into(),
+            None => claims["all"] = true.into(),
+        }
         let header = json!({ "alg": "ES256", "kid": self.id });
         let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
         let message = format!("{header}.{claims}");
@@ -89,11 +96,11 @@ impl Key {
 fn a_jwt_is_accepted_as_long_as_its_key_is_known_and_new_keys_are_fetched() {
     let folder = migrated();
     let issuer = Issuer::start();
-    let jwt = json!({ "jwks_url": issuer.url, "issuer": "test", "audience": "pillarbox", "project_claim": "project" });
+    let jwt = json!({ "jwks_url": issuer.url, "issuer": "test", "audience": "pillarbox", "project_claim": "project", "unscoped_claim": "all" });
     configure(folder.path(), &json!({ "listen": "127.0.0.1:0", "jwt": jwt }));
     let served = Served::start(folder.path(), &["run"]);
     let [first, second, third] = ["1", "2", "3"].map(Key::new);
-    let token = first.token(&["read"], "*");
+    let token = first.token(&["read"], None);
     served.relay.says("the keys of the tokens' issuer can't be read");
     let away = get(&served, "/v1/status", &[&token]);
     assert_eq!(away.status, 503, "no key was ever known: {away:?}");
@@ -104,26 +111,26 @@ fn a_jwt_is_accepted_as_long_as_its_key_is_known_and_new_keys_are_fetched() {
     let served = Served::start(folder.path(), &["run"]);
     let status = |path: &str, token: &str| get(&served, path, &[token]).status;
     assert_eq!(status("/v1/status", &token), 200);
-    assert_eq!(status("/v1/status", &first.token(&["produce"], "*")), 403);
+    assert_eq!(status("/v1/status", &first.token(&["produce"], None)), 403);
     assert_eq!(
-        status("/v1/status", &first.token(&["read"], "shop")),
+        status("/v1/status", &first.token(&["read"], Some("shop"))),
         403,
         "it has a scope"
     );
-    assert_eq!(status("/v1/openapi.json", &first.token(&["read"], "shop")), 200);
+    assert_eq!(status("/v1/openapi.json", &first.token(&["read"], Some("shop"))), 200);
     assert_eq!(status("/v1/status", &format!("{token}x")), 401);
 
     // A token with a new key: its key is fetched at once. The old key is not published any more.
     issuer.publishes(&[&second]);
-    assert_eq!(status("/v1/status", &second.token(&["read"], "*")), 200);
+    assert_eq!(status("/v1/status", &second.token(&["read"], None)), 200);
     assert_eq!(status("/v1/status", &token), 401);
     // Unknown keys do not make us ask again and again, and the known one goes on while the issuer is away.
     issuer.publishes(&[&third]);
     let asked = *issuer.asked.lock().unwrap();
     for _ in 0..5 {
-        assert_eq!(status("/v1/status", &third.token(&["read"], "*")), 401);
+        assert_eq!(status("/v1/status", &third.token(&["read"], None)), 401);
     }
     assert_eq!(*issuer.asked.lock().unwrap(), asked);
     *issuer.jwks.lock().unwrap() = None;
-    assert_eq!(status("/v1/status", &second.token(&["read"], "*")), 200);
+    assert_eq!(status("/v1/status", &second.token(&["read"], None)), 200);
 }
