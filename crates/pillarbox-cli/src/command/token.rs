@@ -40,8 +40,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct New {
-    /// The caller's name in the log and in the history of dead letters
-    #[arg(long)]
+    /// The caller's name in the log and in the history of dead letters, without a colon
+    #[arg(long, value_parser = name)]
     name: String,
     /// What it may do; can be given several times
     #[arg(long = "role", value_name = "ROLE", required = true)]
@@ -52,6 +52,17 @@ struct New {
     /// Only events of this user
     #[arg(long)]
     user: Option<String>,
+}
+
+/// The configuration refuses other names.
+fn name(text: &str) -> Result<String, &'static str> {
+    match text {
+        "" => Err("it is empty"),
+        text if text.contains(':') => {
+            Err("it contains `:`, and names of other kinds of callers begin with `jwt:` or `cert:`")
+        }
+        text => Ok(text.to_owned()),
+    }
 }
 
 pub(crate) fn run(args: Args, context: &Context) -> Result<Answer> {

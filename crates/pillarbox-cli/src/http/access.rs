@@ -9,6 +9,7 @@ pub(super) mod audit;
 pub(super) mod gate;
 mod jwt;
 mod limits;
+pub(super) mod names;
 mod policy;
 mod refusals;
 mod tokens;
@@ -30,6 +31,7 @@ const ANYONE: &str = "http";
 /// The sender of a request. Handlers take it as an argument.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Caller {
+    /// With a prefix that says where it is from, except that of a static token: see [`names`].
     name: Arc<str>,
     roles: Arc<[Role]>,
     project: Option<Arc<str>>,

@@ -145,6 +145,10 @@ fn tokens(given: &[schema::Token], problems: &mut Problems) -> Vec<TokenSettings
     for (index, token) in given.iter().enumerate() {
         let key = |name: &str| format!("outbox.http.tokens.{index}.{name}");
         text(&token.name, key("name"), problems);
+        if token.name.contains(':') {
+            let text = "it must not contain `:`, because names of other callers begin with `jwt:` or `cert:`";
+            problems.push((key("name"), text.into()));
+        }
         for (scope, name) in [(&token.project, "project"), (&token.user, "user")] {
             if let Some(scope) = scope {
                 text(scope, key(name), problems);

@@ -51,7 +51,7 @@ impl Role {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Token {
-    /// The caller's name in the log and in the history of dead letters.
+    /// The caller's name in the log and in the history of dead letters. It has no `:`.
     pub name: String,
     /// The SHA-256 of the token, in hexadecimal. `pillarbox token new` prints it. The token itself is not in
     /// the configuration.
@@ -83,7 +83,8 @@ pub(crate) struct Jwt {
     pub issuer: String,
     /// The claim `aud` must contain this.
     pub audience: String,
-    /// The claim with the caller's name.
+    /// The claim with the caller's name. In the log and in the history of dead letters it gets the prefix
+    /// `jwt:`.
     #[serde(default = "name_claim")]
     pub name_claim: String,
     /// The claim with the roles: a list, or text with spaces. Dots lead into objects: `realm_access.roles`.
@@ -123,8 +124,8 @@ pub(crate) struct Tls {
     /// them.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
-    /// The roles of a client with a certificate and without a token. Its name is the common name of the
-    /// certificate's subject.
+    /// The roles of a client with a certificate and without a token. Its name is `cert:` and the
+    /// common name of the certificate's subject.
     #[serde(default)]
     pub client_roles: Vec<Role>,
 }

@@ -16,6 +16,7 @@ use super::{
     Caller,
     jwt::Jwt,
     limits::{self, Limiter},
+    names,
     policy::{Needs, Policy},
     refusals::Refusals,
     tokens::{Shown, Tokens, shown},
@@ -120,7 +121,8 @@ impl Credentials {
         match (shown(headers), certified) {
             (Shown::Token(token), _) => self.of_token(token).await,
             (Shown::Nothing, Some(name)) if !self.certified.is_empty() => {
-                Ok(Caller::new(name, &self.certified, None, None))
+                let name = names::of_certificate(name);
+                Ok(Caller::new(&name, &self.certified, None, None))
             }
             (Shown::Nothing, _) => Err(Problem::unauthorized(
                 "send a token, with the header `Authorization: Bearer …`",

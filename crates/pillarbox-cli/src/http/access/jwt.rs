@@ -13,10 +13,9 @@ use self::{
     keys::Key,
     source::{Source, Unknown},
 };
-use super::{Caller, Role};
+use super::{Caller, Role, names};
 use crate::{config::JwtSettings, http::problem::Problem};
 
-const NAME_CHARS_MAX: usize = 200;
 
 pub(super) struct Jwt {
     settings: JwtSettings,
@@ -104,26 +103,25 @@ fn refusal(kind: &ErrorKind) -> Problem {
 
 /// The caller that verified claims describe.
 fn caller(settings: &JwtSettings, claims: &Map<String, Value>) -> Result<Caller, String> {
-    let name = word(claims, &settings.name_claim)?;
+    let name = names::of_jwt(word(claims, &settings.name_claim)?);
     let roles = roles(find(claims, &settings.roles_claim));
     // A claim of its own: a word in the claims of the scope could be somebody's name.
     let unscoped = settings.unscoped_claim.as_deref();
     if unscoped.and_then(|claim| find(claims, claim)) == Some(&Value::Bool(true)) {
-        return Ok(Caller::new(name, &roles, None, None));
+        return Ok(Caller::new(&name, &roles, None, None));
     }
     let scope = |claim: &Option<String>| claim.as_deref().map(|claim| word(claims, claim)).transpose();
     let (project, user) = (scope(&settings.project_claim)?, scope(&settings.user_claim)?);
-    Ok(Caller::new(name, &roles, project, user))
+    Ok(Caller::new(&name, &roles, project, user))
 }
 
 /// A claim that must be there.
 fn word<'a>(claims: &'a Map<String, Value>, claim: &str) -> Result<&'a str, String> {
-    let fits = |text: &&str| {
-        let chars = text.chars().count();
-        (1..=NAME_CHARS_MAX).contains(&chars) && !text.chars().any(char::is_control)
-    };
-    let found = find(claims, claim).and_then(Value::as_str).filter(fits);
-    found.ok_or_else(|| format!("this token is refused: its claim `{claim}` is missing, or no text of up to {NAME_CHARS_MAX} characters"))
+    let found = find(claims, claim).and_then(Value::as_str);
+    found.filter(|text| names::is_plain(text)).ok_or_else(|| {
+        let rule = names::rule();
+        format!("this token is refused: its claim `{claim}` is missing, or is not {rule}")
+    })
 }
 
 fn roles(claim: Option<&Value>) -> Vec<Role> {

@@ -2,6 +2,8 @@
 
 use rustls::pki_types::CertificateDer;
 
+use crate::http::access::names;
+
 /// The object identifier 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const SEQUENCE: u8 = 0x30;
@@ -9,7 +11,6 @@ const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTF8: u8 = 0x0c;
 const PRINTABLE: u8 = 0x13;
-const CHARS_MAX: usize = 200;
 
 /// The last common name of the subject: the most specific one. `None` if there is none that can be read.
 pub(in crate::http) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
@@ -28,16 +29,12 @@ fn in_subject(mut sets: &[u8]) -> Option<String> {
                 continue;
             };
             if let Some((UTF8 | PRINTABLE, text, _)) = next(value) {
-                name = std::str::from_utf8(text).ok().and_then(readable);
+                let text = std::str::from_utf8(text).ok();
+                name = text.filter(|text| names::is_plain(text)).map(str::to_owned);
             }
         }
     }
     name
-}
-
-fn readable(text: &str) -> Option<String> {
-    let fits = !text.is_empty() && text.chars().count() <= CHARS_MAX && !text.chars().any(char::is_control);
-    fits.then(|| text.to_owned())
 }
 
 /// The tag and the contents of the first DER value, and what follows it.
@@ -89,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_none_and_never_a_panic() {
-        for text in ["", "a\nb", &"x".repeat(201)] {
+        for text in ["", "a\nb", "a\u{202e}b", &"x".repeat(201)] {
             assert_eq!(in_subject(&part(COMMON_NAME, UTF8, text)), None, "{text:?}");
         }
         let whole = part(COMMON_NAME, UTF8, &"x".repeat(150));

@@ -149,6 +149,15 @@ fn a_token_is_shown_once_and_the_configuration_has_only_its_hash() {
 }
 
 #[test]
+fn a_token_never_has_the_name_of_another_kind_of_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["jwt:zoe", ""] {
+        let output = run(folder.path(), &["token", "new", "--name", name, "--role", "read"]);
+        assert_eq!((code(&output), stdout(&output).as_str()), (2, ""), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn an_address_that_others_can_reach_needs_tokens_and_names() {
     let folder = tempfile::tempdir().unwrap();
     let check = |http: Value| {

@@ -111,11 +111,11 @@ fn claims_with(change: &Value) -> Value {
 fn a_key_is_used_for_its_own_algorithm_only() {
     let settings = settings();
     let with = |alg: &str, token| name(&settings, &rsa(&json!({ "alg": alg })), token);
-    assert_eq!(with("RS256", RS256), Ok("ci".into()));
-    assert_eq!(with("PS256", PS256), Ok("ci".into()));
+    assert_eq!(with("RS256", RS256), Ok("jwt:ci".into()));
+    assert_eq!(with("PS256", PS256), Ok("jwt:ci".into()));
     assert_eq!(with("RS256", PS256), Err("InvalidAlgorithm".into()));
     assert_eq!(with("PS256", RS256), Err("InvalidAlgorithm".into()));
-    assert_eq!(name(&settings, &rsa(&json!({})), RS256), Ok("ci".into()));
+    assert_eq!(name(&settings, &rsa(&json!({})), RS256), Ok("jwt:ci".into()));
     assert_eq!(
         name(&settings, &rsa(&json!({})), PS256),
         Err("InvalidAlgorithm".into())
@@ -144,7 +144,7 @@ fn a_key_is_used_for_its_own_algorithm_only() {
     let signature = URL_SAFE_NO_PAD.encode(pair.sign(message.as_bytes()));
     assert_eq!(
         name(&settings, &jwks, &format!("{message}.{signature}")),
-        Ok("ci".into())
+        Ok("jwt:ci".into())
     );
 }
 
@@ -159,15 +159,15 @@ fn only_a_valid_token_for_us_is_accepted() {
         )
     };
     let now = Timestamp::now().as_second();
-    assert_eq!(with(json!({})), Ok("ci".into()));
+    assert_eq!(with(json!({})), Ok("jwt:ci".into()));
     assert_eq!(
         with(json!({ "exp": now - 10 })),
-        Ok("ci".into()),
+        Ok("jwt:ci".into()),
         "within the leeway"
     );
     assert_eq!(
         with(json!({ "nbf": now + 10 })),
-        Ok("ci".into()),
+        Ok("jwt:ci".into()),
         "within the leeway"
     );
     for (change, why) in [
@@ -183,6 +183,8 @@ fn only_a_valid_token_for_us_is_accepted() {
         (json!({ "sub": null }), "its claim `sub` is missing"),
         (json!({ "sub": 7 }), "its claim `sub` is missing"),
         (json!({ "sub": "a\nb" }), "its claim `sub` is missing"),
+        (json!({ "sub": "a\u{202e}b" }), "its claim `sub` is missing"),
+        (json!({ "sub": "x".repeat(201) }), "its claim `sub` is missing"),
     ] {
         let refused = with(change.clone()).unwrap_err();
         assert!(refused.contains(why), "{change}: {refused}");
@@ -236,7 +238,7 @@ fn claims_give_roles_and_scope_and_a_missing_scope_is_refused() {
     }));
     assert_eq!(
         found,
-        Ok(Caller::new("zoe", &[Role::Read], Some("shop"), Some("u-1")))
+        Ok(Caller::new("jwt:zoe", &[Role::Read], Some("shop"), Some("u-1")))
     );
     let words = json!({ "sub": "zoe", "realm_access": { "roles": "operate email" }, "https://x/project": "shop", "user": "u-1" });
     assert!(of(words).unwrap().may(Role::Operate));
@@ -246,7 +248,7 @@ fn claims_give_roles_and_scope_and_a_missing_scope_is_refused() {
     }
     // Names are only names.
     let star = json!({ "sub": "zoe", "https://x/project": "*", "user": "*" });
-    assert_eq!(of(star), Ok(Caller::new("zoe", &[], Some("*"), Some("*"))));
+    assert_eq!(of(star), Ok(Caller::new("jwt:zoe", &[], Some("*"), Some("*"))));
 }
 
 #[test]
@@ -260,13 +262,13 @@ fn only_a_claim_of_its_own_that_is_true_lifts_the_scope() {
     let of = |unscoped, claims: Value| caller(&settings(unscoped), claims.as_object().unwrap());
     let named = "access.all_projects";
     let lifted = of(Some(named), json!({ "sub": "ops", "access": { "all_projects": true } }));
-    assert_eq!(lifted, Ok(Caller::new("ops", &[], None, None)));
+    assert_eq!(lifted, Ok(Caller::new("jwt:ops", &[], None, None)));
     for value in [json!("true"), json!(1), json!(false), json!(null), json!([true]), json!("*")] {
         let access = json!({ "all_projects": value });
         let scoped = json!({ "sub": "ops", "project": "shop", "user": "u-1", "access": access });
         assert_eq!(
             of(Some(named), scoped),
-            Ok(Caller::new("ops", &[], Some("shop"), Some("u-1"))),
+            Ok(Caller::new("jwt:ops", &[], Some("shop"), Some("u-1"))),
             "{value}"
         );
         assert!(of(Some(named), json!({ "sub": "ops", "access": access })).is_err(), "{value}");

@@ -148,7 +148,7 @@ fn a_client_certificate_is_required_and_names_the_caller() {
     assert_eq!(ops.get("/v1/dead/replay", &[]).unwrap(), 405);
     let mut stream = ops.connect().unwrap();
     write!(stream, "POST /v1/dead/replay HTTP/1.0\r\n{HOST}\r\n\r\n").unwrap();
-    let said = served.relay.says(r#""status":403,"who":"ops-laptop""#);
+    let said = served.relay.says(r#""status":403,"who":"cert:ops-laptop""#);
     assert!(said.contains("outbox_request_refused"), "{said}");
 }
 
