@@ -1,8 +1,8 @@
 //! The HTTP API and the page.
 //!
-//! A request passes [`answers`] (headers, errors as JSON), [`requests`] (what is refused whoever sends it) and
-//! the [`access`] gate (who sends it, and whether that caller may), and then reaches its handler. Each handler
-//! has an OpenAPI description, which also says who may use it.
+//! A request passes [`answers`] (headers, errors as JSON), [`access::refusals`] (the log of refused ones),
+//! [`requests`] (what is refused whoever sends it) and the [`access`] gate (who sends it, and whether that caller
+//! may), and then reaches its handler. Each handler has an OpenAPI description, which also says who may use it.
 
 pub(crate) mod access;
 mod answers;
@@ -54,7 +54,12 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::{access::gate::Gate, problem::Problem, requests::Hosts, tls::Tls};
+use self::{
+    access::{gate::Gate, refusals::Refusals},
+    problem::Problem,
+    requests::Hosts,
+    tls::Tls,
+};
 use crate::config::{HttpSettings, Monitoring};
 
 /// Without a configuration.
@@ -234,12 +239,14 @@ pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, api: Arc<Api>)
 /// origins may not read them.
 pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
     let (router, _) = monitoring(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
+    let refusals = Arc::<Refusals>::default();
     let router = router
         .layer(middleware::from_fn(requests::timely_body))
         .layer(from_fn_with_state(
             Arc::new(Hosts::Any),
             requests::only_own_names_and_pages,
         ))
+        .layer(from_fn_with_state(refusals, access::refusals::log))
         .layer(middleware::from_fn(answers::uniform));
     start(
         listener,
@@ -276,6 +283,7 @@ fn router(api: Arc<Api>, stop: &CancellationToken) -> Router {
     let access = api.access.as_ref();
     let gate = Arc::new(Gate::new(&document, access));
     tokio::spawn(gate.clone().refresh(stop.clone()));
+    let refusals = Arc::<Refusals>::default();
     let loopback = || Hosts::new(&[], Ipv4Addr::LOCALHOST.into());
     let hosts = access.map_or_else(loopback, |access| Hosts::new(&access.hosts, access.listen.ip()));
     router
@@ -288,6 +296,7 @@ fn router(api: Arc<Api>, stop: &CancellationToken) -> Router {
             Arc::new(hosts),
             requests::only_own_names_and_pages,
         ))
+        .layer(from_fn_with_state(refusals, access::refusals::log))
         .layer(middleware::from_fn(answers::uniform))
         .with_state(api)
 }

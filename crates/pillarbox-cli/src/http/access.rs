@@ -11,7 +11,7 @@ mod jwt;
 mod limits;
 pub(super) mod names;
 mod policy;
-mod refusals;
+pub(super) mod refusals;
 mod tokens;
 
 use std::sync::Arc;

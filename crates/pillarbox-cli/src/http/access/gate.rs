@@ -18,7 +18,6 @@ use super::{
     limits::{self, Limiter},
     names,
     policy::{Needs, Policy},
-    refusals::Refusals,
     tokens::{Shown, Tokens, shown},
 };
 use crate::{
@@ -34,7 +33,6 @@ pub(crate) struct Gate {
     limit: Option<Limiter>,
     /// Of each address with unknown callers.
     refused: Limiter,
-    refusals: Refusals,
 }
 
 struct Credentials {
@@ -59,7 +57,6 @@ impl Gate {
             }),
             limit: settings.and_then(|settings| settings.rate).map(Limiter::new),
             refused: Limiter::new(limits::REFUSED),
-            refusals: Refusals::default(),
         }
     }
 
@@ -74,39 +71,42 @@ impl Gate {
         }
     }
 
+    /// The caller, if it is known who it is, and whether it may.
     async fn admit(
         &self,
         path: Option<&str>,
         method: &Method,
         headers: &HeaderMap,
         peer: Option<&Peer>,
-    ) -> Result<Caller, Problem> {
+    ) -> (Option<Caller>, Result<(), Problem>) {
         let needs = self.policy.needs(path, method);
         if needs == Needs::Nothing {
-            return Ok(Caller::nobody());
+            return (Some(Caller::nobody()), Ok(()));
         }
         let now = Instant::now();
-        let refused = |status: StatusCode, who: &str| {
-            let path = path.unwrap_or("unknown");
-            self.refusals.refused(status, who, method.as_str(), path, now);
-        };
         let caller = match &self.credentials {
             None => Caller::anyone(),
-            Some(credentials) => credentials.caller(headers, peer).await.map_err(|problem| {
-                let address = peer.map_or_else(String::new, |peer| limits::network(peer.address.ip()));
-                let problem = self
-                    .refused
-                    .take(&address, now)
-                    .map_or_else(too_many, |()| problem);
-                refused(problem.status(), &address);
-                problem
-            })?,
+            Some(credentials) => match credentials.caller(headers, peer).await {
+                Ok(caller) => caller,
+                Err(problem) => return (None, Err(self.unknown(problem, peer, now))),
+            },
         };
-        if let Some(limit) = &self.limit {
-            limit.take(caller.name(), now).map_err(too_many)?;
+        let limited = self
+            .limit
+            .as_ref()
+            .map_or(Ok(()), |limit| limit.take(caller.name(), now));
+        let may = limited.map_err(too_many).and_then(|()| allowed(&caller, needs));
+        (Some(caller), may)
+    }
+
+    /// The answer to a caller that is not known. Each one is charged to its address, unless the issuer is to blame.
+    fn unknown(&self, problem: Problem, peer: Option<&Peer>, now: Instant) -> Problem {
+        if problem.status() == StatusCode::SERVICE_UNAVAILABLE {
+            return problem;
         }
-        allowed(&caller, needs).inspect_err(|problem| refused(problem.status(), caller.name()))?;
-        Ok(caller)
+        let address = peer.map_or_else(String::new, |peer| limits::network(peer.address.ip()));
+        let charged = self.refused.take(&address, now);
+        charged.map_or_else(too_many, |()| problem)
     }
 }
 
@@ -162,7 +162,7 @@ fn allowed(caller: &Caller, needs: Needs) -> Result<(), Problem> {
     }
 }
 
-/// The layer in front of all routes. It gives the request its [`Caller`].
+/// The layer in front of all routes. It gives the request and the answer their [`Caller`].
 pub(in crate::http) async fn enforce(
     State(gate): State<Arc<Gate>>,
     mut request: Request,
@@ -171,16 +171,21 @@ pub(in crate::http) async fn enforce(
     let path = request.extensions().get::<MatchedPath>().cloned();
     let peer = request.extensions().get::<Peer>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
-    match gate
+    let (caller, may) = gate
         .admit(path, request.method(), request.headers(), peer.as_ref())
-        .await
-    {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
+        .await;
+    if let Some(caller) = &caller {
+        request.extensions_mut().insert(caller.clone());
     }
+    let mut answer = match may {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    // For the log.
+    if let Some(caller) = caller {
+        answer.extensions_mut().insert(caller);
+    }
+    answer
 }
 
 #[cfg(test)]
@@ -199,5 +204,21 @@ mod tests {
         assert!(allowed(&caller(Role::Read, Some("a")), needs(false)).is_err());
         assert!(allowed(&caller(Role::Read, Some("a")), needs(true)).is_ok());
         assert!(allowed(&Caller::anyone(), Needs::Closed).is_err());
+    }
+    #[test]
+    fn an_issuer_that_is_away_is_not_charged_to_the_address() {
+        let gate = Gate::new(&Value::Null, None);
+        let now = Instant::now();
+        let status = |problem: fn() -> Problem| gate.unknown(problem(), None, now).status().as_u16();
+        let away = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the issuer is away");
+        for _ in 0..2 * limits::REFUSED.burst {
+            assert_eq!(status(away), 503);
+        }
+        let wrong = || Problem::unauthorized("wrong");
+        for _ in 0..limits::REFUSED.burst {
+            assert_eq!(status(wrong), 401);
+        }
+        assert_eq!(status(wrong), 429);
+        assert_eq!(status(away), 503);
     }
 }

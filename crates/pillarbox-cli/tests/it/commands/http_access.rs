@@ -269,6 +269,44 @@ fn every_action_of_an_operator_is_recorded_with_its_author() {
 }
 
 #[test]
+fn every_refusal_is_logged_with_the_caller_or_the_address() {
+    let folder = migrated();
+    let (scoped, first) = new_token(
+        folder.path(),
+        &["--name", "shop", "--role", "read", "--role", "produce", "--project", "a"],
+    );
+    let (eager, second) = new_token(folder.path(), &["--name", "eager", "--role", "read"]);
+    let rate = json!({ "requests_per_second": 1, "burst": 5 });
+    let http = json!({ "listen": "127.0.0.1:0", "tokens": [first, second], "rate_limit": rate });
+    configure(folder.path(), &http);
+    let served = Served::start(folder.path(), &["--log-format", "json", "run"]);
+    let refused = |status: u16, who: &str, method: &str, path: &str| {
+        let said: Value = serde_json::from_str(&served.relay.says("outbox_request_refused")).unwrap();
+        let line = (&said["status"], &said["who"], &said["method"], &said["path"]);
+        assert_eq!(line, (&status.into(), &who.into(), &method.into(), &path.into()), "{said}");
+        assert_eq!(said["address"], "127.0.0.1", "{said}");
+    };
+
+    // By a handler that applies the scope.
+    let shop = bearer(&scoped);
+    assert_eq!(get(&served, "/v1/stream?after=0&project_id=b", &[&shop]).status, 403);
+    refused(403, "shop", "GET", "/v1/stream");
+    // Before the check of tokens.
+    let address = &served.address;
+    let status = |request, headers: &[&str]| ask(address, request, headers, "", DEADLINE).status;
+    assert_eq!(status("GET /v1/status", &["Host: evil.example"]), 421);
+    refused(421, "127.0.0.1", "GET", "/v1/status");
+    assert_eq!(status("GET /v1/status", &[HOST, HOST]), 400);
+    refused(400, "127.0.0.1", "GET", "/v1/status");
+    assert_eq!(status("GEHEIM /v1/geheim", &[HOST, "Origin: https://evil.example"]), 403);
+    refused(403, "127.0.0.1", "other", "unknown");
+    // A wrong parameter of a known caller is none.
+    assert_eq!(get(&served, "/v1/events?limit=x", &[&shop]).status, 400);
+    while get(&served, "/v1/openapi.json", &[&bearer(&eager)]).status != 429 {}
+    refused(429, "eager", "GET", "/v1/openapi.json");
+}
+
+#[test]
 fn too_many_requests_of_a_caller_are_refused_and_others_go_on() {
     let folder = migrated();
     let (eager, first) = new_token(folder.path(), &["--name", "eager", "--role", "read"]);
