@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::{
-    access::{gate::Gate, refusals::Refusals},
+    access::{audit::Operations, gate::Gate, refusals::Refusals},
     problem::Problem,
     requests::Hosts,
     tls::Tls,
@@ -66,6 +66,8 @@ use crate::config::{HttpSettings, Monitoring};
 const STREAM_CLIENTS_MAX: usize = 100;
 /// Besides the clients of the stream.
 const CONNECTIONS_MAX: usize = 512;
+/// When the process stops. What is not done then is in the history of the letters, but not in the log.
+const ACTION_TIME_MAX: Duration = Duration::from_secs(10);
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What the handlers share.
@@ -93,6 +95,7 @@ pub(crate) struct Api {
     stream_clients_max: usize,
     /// Held while entries of the log are counted.
     counting: tokio::sync::Mutex<()>,
+    operations: Operations,
     closing: CancellationToken,
     /// `None`: everybody on this machine may do everything.
     access: Option<HttpSettings>,
@@ -127,6 +130,7 @@ impl Api {
             stream_clients: Arc::new(Semaphore::new(STREAM_CLIENTS_MAX)),
             stream_clients_max: STREAM_CLIENTS_MAX,
             counting: tokio::sync::Mutex::default(),
+            operations: Operations::default(),
             closing: CancellationToken::new(),
             access: None,
         }
@@ -202,6 +206,11 @@ impl Api {
     /// Ends the streams, so that the server can stop.
     pub(crate) fn close(&self) {
         self.closing.cancel();
+    }
+
+    /// Waits a little for actions of operators. Their clients may have gone.
+    pub(crate) async fn finish(&self) {
+        let _ = tokio::time::timeout(ACTION_TIME_MAX, self.operations.finished()).await;
     }
 }
 

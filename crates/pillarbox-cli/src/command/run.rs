@@ -142,6 +142,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Answer> {
         for server in servers {
             server.stop().await;
         }
+        api.finish().await;
     }
     summary::print(
         id,

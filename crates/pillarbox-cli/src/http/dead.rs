@@ -14,7 +14,9 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use pillarbox::Event;
-use pillarbox_relay::dead::{DeadDetails, DeadGroup, DeadLetter, Touched, discard_all, replay_all};
+use pillarbox_relay::dead::{
+    BulkError, DeadDetails, DeadGroup, DeadLetter, DeadLetters, ReplayAs, Touched, discard_all, replay_all,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -25,7 +27,7 @@ use super::{
     Api,
     access::{
         Caller,
-        audit::{self, Action},
+        audit::{self, Action, Outcome},
     },
     openapi::EventBody,
     problem::{ErrorBody, Problem},
@@ -172,36 +174,23 @@ async fn replay(
     headers: HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Acted>, Problem> {
-    if !api.replay_allowed {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "the configuration forbids it: set `outbox.dlq.enable_manual_replay` to true",
-        ));
-    }
     let asked: Replay = body(&headers, bytes)?;
-    let actor = asked.actor(&caller)?;
-    let filter = asked::bulk_filter(&asked.filter, asked.all, "replay")?;
-    let letters = &*api.dead_letters;
-    let touched = letters.touched(filter).await?;
-    let done = match asked.dry_run {
-        true => Ok(0),
-        false => replay_all(letters, filter, asked.send.into(), &actor, &mut |_| ()).await,
-    };
-    audit::acted(
-        &Action {
-            name: "replay",
-            actor: &actor,
-            filter,
-            dry_run: asked.dry_run,
-            touched: touched.count,
-        },
-        &done,
-    );
-    Ok(Json(Acted {
+    let action = Action {
+        name: "replay",
+        actor: asked.actor(&caller)?,
+        filter: asked::bulk_filter(&asked.filter, asked.all, "replay")?.clone(),
         dry_run: asked.dry_run,
-        touched,
-        done: done?,
-    }))
+    };
+    if !api.replay_allowed {
+        let why = "the configuration forbids it: set `outbox.dlq.enable_manual_replay` to true";
+        let refused = Outcome {
+            error: Some(why.into()),
+            ..Outcome::default()
+        };
+        audit::acted(&action, &refused);
+        return Err(Problem::new(StatusCode::FORBIDDEN, why));
+    }
+    act(&api, action, What::Replay(asked.send.into())).await
 }
 
 /// Closes dead letters without delivering their events
@@ -223,27 +212,68 @@ async fn discard(
     bytes: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Acted>, Problem> {
     let asked: Discard = body(&headers, bytes)?;
-    let actor = asked.actor(&caller)?;
-    let filter = asked::bulk_filter(&asked.filter, asked.all, "discard")?;
-    let letters = &*api.dead_letters;
-    let touched = letters.touched(filter).await?;
-    let done = match asked.dry_run {
-        true => Ok(0),
-        false => discard_all(letters, filter, &actor, &mut |_| ()).await,
-    };
-    audit::acted(
-        &Action {
-            name: "discard",
-            actor: &actor,
-            filter,
-            dry_run: asked.dry_run,
-            touched: touched.count,
-        },
-        &done,
-    );
-    Ok(Json(Acted {
+    let action = Action {
+        name: "discard",
+        actor: asked.actor(&caller)?,
+        filter: asked::bulk_filter(&asked.filter, asked.all, "discard")?.clone(),
         dry_run: asked.dry_run,
+    };
+    act(&api, action, What::Discard).await
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Replay(ReplayAs),
+    Discard,
+}
+
+/// The action goes on if the client goes away: a part of it may be done already, and all of it must be in the log.
+async fn act(api: &Arc<Api>, action: Action, what: What) -> Result<Json<Acted>, Problem> {
+    let letters = api.dead_letters.clone();
+    let ended = api
+        .operations
+        .run(async move { carry_out(&*letters, action, what).await });
+    ended.await.unwrap_or_else(|| {
+        let text = "the action ended with an error of Pillarbox: look at the letters before you repeat it";
+        Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text))
+    })
+}
+
+async fn carry_out(letters: &dyn DeadLetters, action: Action, what: What) -> Result<Json<Acted>, Problem> {
+    let mut outcome = Outcome::default();
+    let answer = done(letters, &action, what, &mut outcome).await;
+    audit::acted(&action, &outcome);
+    answer.map(Json)
+}
+
+async fn done(
+    letters: &dyn DeadLetters,
+    action: &Action,
+    what: What,
+    outcome: &mut Outcome,
+) -> Result<Acted, Problem> {
+    let Action {
+        actor,
+        filter,
+        dry_run,
+        ..
+    } = action;
+    let touched = letters.touched(filter).await;
+    let touched = touched.inspect_err(|error| outcome.error = Some(error.chain()))?;
+    outcome.touched = Some(touched.count);
+    let done = match what {
+        _ if *dry_run => Ok(0),
+        What::Replay(send) => replay_all(letters, filter, send, actor, &mut |_| ()).await,
+        What::Discard => discard_all(letters, filter, actor, &mut |_| ()).await,
+    };
+    outcome.done = match &done {
+        Ok(done) | Err(BulkError::Store { done, .. }) => *done,
+        Err(BulkError::TooMany) => 0,
+    };
+    outcome.error = done.as_ref().err().map(ToString::to_string);
+    Ok(Acted {
+        dry_run: *dry_run,
         touched,
         done: done?,
-    }))
+    })
 }

@@ -1,43 +1,67 @@
-//! The log lines about what operators did.
+//! What operators do: each action runs to its end and has a line in the log.
 
-use pillarbox_relay::dead::{Actor, BulkError, DeadFilter};
+use pillarbox_relay::dead::{Actor, DeadFilter};
+use tokio_util::task::TaskTracker;
 
 /// A filter may contain a text of any length.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// Something an operator did to dead letters.
-pub(in crate::http) struct Action<'a> {
+/// Something an operator does to dead letters.
+#[derive(Debug, Clone)]
+pub(in crate::http) struct Action {
     pub(in crate::http) name: &'static str,
-    pub(in crate::http) actor: &'a Actor,
-    pub(in crate::http) filter: &'a DeadFilter,
+    pub(in crate::http) actor: Actor,
+    pub(in crate::http) filter: DeadFilter,
     pub(in crate::http) dry_run: bool,
-    /// How many letters matched.
-    pub(in crate::http) touched: u64,
 }
 
-/// Writes one line for each action, also for one that failed or was only tried. It has no payload.
-pub(in crate::http) fn acted(action: &Action, done: &Result<usize, BulkError>) {
+/// What became of it.
+#[derive(Debug, Default)]
+pub(in crate::http) struct Outcome {
+    /// How many letters matched. `None`: it is not known.
+    pub(in crate::http) touched: Option<u64>,
+    pub(in crate::http) done: usize,
+    pub(in crate::http) error: Option<String>,
+}
+
+/// Runs actions to their end and logs them, also if the client goes away: axum drops the handler of such a request, and
+/// with it what the handler awaits.
+#[derive(Default)]
+pub(in crate::http) struct Operations(TaskTracker);
+
+impl Operations {
+    /// `None`: it panicked.
+    pub(in crate::http) async fn run<T: Send + 'static>(
+        &self,
+        action: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.0.spawn(action).await.ok()
+    }
+
+    /// Waits for those that run. New ones must not begin any more.
+    pub(in crate::http) async fn finished(&self) {
+        self.0.close();
+        self.0.wait().await;
+    }
+}
+
+/// Writes one line for each action, also for one that failed, was refused or was only tried. It has no payload.
+pub(in crate::http) fn acted(action: &Action, outcome: &Outcome) {
     let Action {
-        name: action,
+        name,
         actor,
         filter,
         dry_run,
-        touched,
-    } = *action;
-    let (done, error) = match done {
-        Ok(done) => (*done, None),
-        Err(error @ BulkError::Store { done, .. }) => (*done, Some(error.to_string())),
-        Err(error) => (0, Some(error.to_string())),
-    };
+    } = action;
     tracing::info!(
-        action,
+        action = name,
         by = actor.by,
         why = actor.why,
         filter = described(filter),
         dry_run,
-        touched,
-        done,
-        error,
+        touched = outcome.touched,
+        done = outcome.done,
+        error = outcome.error,
         "outbox_operator_action"
     );
 }
@@ -66,6 +90,13 @@ fn described(filter: &DeadFilter) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use tokio::sync::Notify;
+
     use super::*;
 
     #[test]
@@ -80,5 +111,29 @@ mod tests {
         let text = described(&filter);
         assert!(text.starts_with("ids=3 topic=shop.> key=xxx"), "{text}");
         assert!(text.len() < 300, "{text}");
+    }
+
+    #[tokio::test]
+    async fn an_action_goes_on_after_its_client_has_gone() {
+        let operations = Operations::default();
+        let (go, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let done = Arc::new(AtomicBool::new(false));
+        let action = {
+            let (go, gone, done) = (go.clone(), gone.clone(), done.clone());
+            async move {
+                gone.notify_one();
+                go.notified().await;
+                done.store(true, Ordering::SeqCst);
+            }
+        };
+        let mut handler = Box::pin(operations.run(action));
+        tokio::select! {
+            _ = &mut handler => panic!("it waits"),
+            () = gone.notified() => {}
+        }
+        drop(handler);
+        go.notify_one();
+        operations.finished().await;
+        assert!(done.load(Ordering::SeqCst));
     }
 }

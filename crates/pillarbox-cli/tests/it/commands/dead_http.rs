@@ -259,6 +259,38 @@ fn thousands_are_replayed_and_discarded_in_pieces() {
 }
 
 #[test]
+fn a_replay_is_finished_and_logged_although_its_client_has_gone() {
+    let folder = migrated();
+    configure(folder.path(), "");
+    let lines: String = (0..3_000).map(|n| lost(n, &format!("k-{n}"))).collect();
+    enqueue(folder.path(), &lines);
+    let served = Served::start(folder.path(), &["--log-format", "json", "run"]);
+    let order = json!({ "filter": { "topic": "lost.>" }, "by": "Zoë", "dry_run": true });
+    let dead = || served.done("/v1/dead/replay", &order)["touched"]["count"].clone();
+    until_blocking("all died", || dead() == 3_000);
+
+    let body = json!({ "filter": { "topic": "lost.>" }, "by": "Zoë", "why": "and away" }).to_string();
+    let head = format!(
+        "POST /v1/dead/replay HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut gone = TcpStream::connect(&served.address).unwrap();
+    gone.write_all((head + &body).as_bytes()).unwrap();
+    drop(gone);
+    let said = loop {
+        let said: Value = serde_json::from_str(&served.relay.says("outbox_operator_action")).unwrap();
+        if said["why"] == "and away" {
+            break said;
+        }
+    };
+    assert_eq!(
+        (&said["touched"], &said["done"]),
+        (&3_000.into(), &3_000.into()),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_wrong_request_is_refused_with_advice() {
     let folder = migrated();
     configure(folder.path(), "");
@@ -332,11 +364,16 @@ fn dead_letters_of_a_database_that_is_away_are_unavailable() {
     let served = Served::start(folder.path(), &args);
     for (status, answer) in [
         served.get("/v1/dead"),
-        served.post("/v1/dead/replay", &json!({"all": true})),
+        served.post("/v1/dead/replay", &json!({"all": true, "by": "Zoë"})),
     ] {
         assert_eq!(status, 503, "{answer}");
         assert!(!answer["error"].as_str().unwrap().contains("geheim"), "{answer}");
     }
+    let said = served.relay.says("outbox_operator_action");
+    assert!(
+        said.contains("Zoë") && said.contains("no connection") && !said.contains("geheim"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -349,11 +386,13 @@ fn replays_can_be_forbidden_and_old_letters_are_dropped() {
     enqueue(folder.path(), &lost(1, "a"));
     let served = Served::start(folder.path(), &["run"]);
     served.until_open(1);
-    let (status, answer) = served.post("/v1/dead/replay", &json!({ "all": true }));
+    let (status, answer) = served.post("/v1/dead/replay", &json!({ "all": true, "by": "Zoë" }));
     assert_eq!(status, 403, "{answer}");
+    let logged = served.relay.says("outbox_operator_action");
+    assert!(logged.contains("Zoë"), "{logged}");
     let output = run(folder.path(), &["dead", "replay", "--all"]);
     assert_eq!(code(&output), 2);
-    for said in [answer.to_string(), stderr(&output)] {
+    for said in [answer.to_string(), logged, stderr(&output)] {
         assert!(said.contains("outbox.dlq.enable_manual_replay"), "{said}");
     }
     served.until_open(1);
