@@ -1,5 +1,7 @@
 //! What became of events: the entries of the event log, their counts, and the life of one event.
 
+mod scoped;
+
 use std::sync::Arc;
 
 use axum::{
@@ -139,7 +141,10 @@ async fn list(
     let (before, limit) = (wanted.before()?, wanted.limit()?);
     let filter = wanted.filter(&caller)?;
     let (log, _) = api.log()?;
-    let list = log.list(&filter, before, limit).await?;
+    let mut list = log.list(&filter, before, limit).await?;
+    if caller.is_scoped() {
+        list.entries.iter_mut().for_each(scoped::entry);
+    }
     Ok(Json(LogPage {
         events: list.entries,
         next: list.next,
@@ -211,12 +216,15 @@ async fn show(
             .is_ok(),
         None => !caller.is_scoped(),
     });
-    let life = seen.ok_or_else(|| {
+    let mut life = seen.ok_or_else(|| {
         let text = format!(
             "there is no event {id}: it was never committed, or its row and its entries were deleted"
         );
         Problem::new(StatusCode::NOT_FOUND, text)
     })?;
+    if caller.is_scoped() {
+        scoped::life(&mut life);
+    }
     Ok(Json(life.into()))
 }
 

@@ -77,8 +77,13 @@ fn request(operation: &Operation, query: &str) -> (String, String) {
     });
     let path = steps.collect::<Vec<_>>().join("/");
     // A stream has something to show only if it begins in the past.
-    let past = operation.query.iter().any(|name| name == "from") && query.is_empty();
-    let query = if past { "?from=1" } else { query };
+    if operation.streams {
+        assert!(operation.query.iter().any(|name| name == "after"), "{path}");
+    }
+    let query = match query {
+        "" if operation.streams => "?after=0",
+        query => query,
+    };
     let body = match operation.path.as_str() {
         "/v1/events" if operation.method == "POST" => {
             let mut event = event(9, "kept.x", "", "");
@@ -196,6 +201,7 @@ fn each_operation_answers_only_callers_with_its_role_and_within_their_scope() {
     );
     let operations = operations(&document);
     assert!(operations.len() >= 15, "{document}");
+    assert_eq!(operations.iter().filter(|operation| operation.streams).count(), 1);
     for operation in &operations {
         let name = format!("{} {}", operation.method, operation.path);
         let status = |token| tokens.ask(operation, "", token).status;
@@ -260,6 +266,89 @@ fn asks_for_nothing_of_others(tokens: &Tokens, operation: &Operation, token: &st
                 "{name} with {parameter}={foreign}: {answer:?}"
             );
         }
+    }
+}
+
+/// What the other test looks for is there to be found, and a scope hides no event of its own.
+#[test]
+fn a_scoped_reader_sees_its_own_events_and_an_unscoped_one_those_of_all() {
+    let folder = migrated();
+    let tokens = started(folder.path());
+    let get = |path: &str, token: &str| {
+        let headers = [HOST, &bearer(&tokens.known[token])];
+        let request = format!("GET {path}");
+        ask(&tokens.served.address, &request, &headers, "", STREAM_PATIENCE)
+    };
+    for (token, sees, does_not_see) in [
+        ("project-a", &[1][..], &[2][..]),
+        ("user-a", &[1], &[2]),
+        ("reader-a", &[1], &[2]),
+        ("read", &[1, 2], &[]),
+    ] {
+        for path in ["/v1/events", "/v1/stream?after=0"] {
+            let answer = until_ok_blocking(|| {
+                let answer = get(path, token);
+                let all = sees.iter().all(|n| answer.body.contains(&id(*n)));
+                all.then_some(answer).ok_or(format!("{path} with {token}"))
+            });
+            for n in does_not_see {
+                assert!(!answer.body.contains(&id(*n)), "{path} with {token}: {answer:?}");
+            }
+        }
+        let life = |n: u32| get(&format!("/v1/events/{}", id(n)), token).status;
+        assert!(sees.iter().all(|n| life(*n) == 200), "{token}");
+        assert!(does_not_see.iter().all(|n| life(*n) == 404), "{token}");
+    }
+}
+
+#[test]
+fn a_scoped_reader_sees_the_life_of_its_dead_event_without_operators_and_relays() {
+    let folder = migrated();
+    let tokens = started(folder.path());
+    let order = json!({ "filter": { "topic": "lost.>" }, "by": "Zoë", "why": "private" });
+    let discarded = post(
+        &tokens.served,
+        "/v1/dead/discard",
+        &tokens.known["operate"],
+        &order,
+    );
+    assert_eq!(discarded.json()["done"], 2, "{discarded:?}");
+    let life = |n: u32, token: &str| {
+        get(
+            &tokens.served,
+            &format!("/v1/events/{}", id(n)),
+            &[&bearer(&tokens.known[token])],
+        )
+    };
+    let steps = |life: &Value| life["steps"].as_array().unwrap().clone();
+    let whole = life(3, "read").json();
+    for part in ["relay", "error", "by", "why"] {
+        assert!(
+            steps(&whole).iter().any(|step| step[part].is_string()),
+            "{part}: {whole}"
+        );
+    }
+    for token in ["project-a", "user-a", "reader-a"] {
+        let own = life(3, token).json();
+        assert_eq!(
+            (&own["status"], &own["event"]["project_id"]),
+            (&whole["status"], &"project-a".into())
+        );
+        let what = |life: &Value| {
+            steps(life)
+                .iter()
+                .map(|step| step["what"].clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(what(&own), ["committed", "dead", "discarded"], "{own}");
+        assert_eq!(what(&whole), what(&own));
+        for part in ["relay", "error", "by", "why"] {
+            assert!(
+                steps(&own).iter().all(|step| step[part].is_null()),
+                "{part}: {own}"
+            );
+        }
+        assert_eq!(life(4, token).status, 404);
     }
 }
 

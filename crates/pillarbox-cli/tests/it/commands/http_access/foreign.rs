@@ -38,7 +38,7 @@ fn requests_of_other_sites_and_other_names_are_refused_and_answers_are_hardened(
         ("POST /v1/events", 415),
         ("GET /v1/dead?limit=x", 400),
         ("GET /v1/dead/x", 400),
-        ("GET /v1/stream?from=x", 400),
+        ("GET /v1/stream?after=x", 400),
     ] {
         let answer = ask(&served.address, request, &[HOST], "", DEADLINE);
         assert_eq!(answer.status, expected, "{request}: {answer:?}");
