@@ -14,6 +14,7 @@ mod health;
 pub(crate) mod history;
 mod metrics;
 pub(crate) mod openapi;
+mod page;
 mod problem;
 mod requests;
 mod scale;
@@ -31,9 +32,8 @@ use std::{
 use anyhow::{Result, anyhow};
 use axum::{
     Extension, Router,
-    http::{Method, StatusCode, header},
+    http::{Method, StatusCode},
     middleware::{self, from_fn_with_state},
-    response::{Html, IntoResponse},
 };
 use pillarbox::Limits;
 use pillarbox_relay::{
@@ -313,7 +313,7 @@ fn router(api: Arc<Api>, stop: &CancellationToken) -> Router {
 /// Every path. A handler outside this list is not served.
 fn routes(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
-        .routes(routes!(page))
+        .routes(routes!(page::handler))
         .routes(routes!(openapi::handler))
         .routes(routes!(stream::handler))
         .merge(history::router())
@@ -337,16 +337,6 @@ fn monitoring(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
             .routes(routes!(health::health));
     }
     router
-}
-
-/// A page that shows the state and the latest events
-#[utoipa::path(get, path = "/", security(()), responses((status = 200, description = "The page", content_type = "text/html", body = String)))]
-async fn page() -> impl IntoResponse {
-    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
-    (
-        [(header::CONTENT_SECURITY_POLICY, policy)],
-        Html(include_str!("http/page.html")),
-    )
 }
 
 async fn no_such_path() -> Problem {

@@ -17,6 +17,7 @@ mod http_fuzz;
 mod inbox;
 mod metrics;
 mod migrate;
+mod page;
 mod relay;
 mod settings;
 mod standing;
