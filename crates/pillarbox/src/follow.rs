@@ -116,7 +116,9 @@ impl Follow {
         self
     }
 
-    /// The token for the relay's HTTP API, with the role `read`.
+    /// The token for the relay's HTTP API, with the role `read`. When it expires, the follower ends in
+    /// [`FollowError::Refused`] with the status 401: start another one with a new token, after the position of the
+    /// last event.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
@@ -352,6 +354,8 @@ impl Follower {
                     }
                     // The answer to the next request says what has expired.
                     "too_slow" | "expired" => {}
+                    // It is a 401, unless somebody has made the token valid for longer.
+                    "token_expired" => self.wait_before_next_try(),
                     _ => self.try_again("the relay stops"),
                 }
                 Ok(None)

@@ -14,7 +14,7 @@ AGAIN_FIRST, AGAIN_MAX = 0.1, 5.0
 
 
 class Refused(Exception):
-    """The relay does not allow it: no token, not the right scope, or it has no event log."""
+    """The relay does not allow it: no token, an expired one, not the right scope, or it has no event log."""
 
 
 class PositionGone(Exception):
@@ -32,7 +32,8 @@ async def follow(
     was processed, the next start continues with `after=position`. Without it, it starts with the next event.
 
     A lost connection, a relay that restarts, and a reader that was too slow are no errors: the follower connects again,
-    to the next relay if there are several, and continues where it was."""
+    to the next relay if there are several, and continues where it was. When the token expires, the relay ends the
+    stream, and the next connection raises `Refused`."""
     failures = 0
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(10, read=SILENCE_MAX)) as client:

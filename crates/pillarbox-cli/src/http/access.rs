@@ -14,12 +14,13 @@ mod policy;
 pub(super) mod refusals;
 mod tokens;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::FromRequestParts,
     http::{StatusCode, request::Parts},
 };
+use jiff::Timestamp;
 use pillarbox::Event;
 
 use super::problem::Problem;
@@ -38,6 +39,8 @@ pub(crate) struct Caller {
     user: Option<Arc<str>>,
     /// Whether it showed a token or a certificate.
     known: bool,
+    /// From then on its token is refused. `None`: never.
+    expires: Option<Timestamp>,
 }
 
 impl Caller {
@@ -48,7 +51,12 @@ impl Caller {
             project: project.map(Into::into),
             user: user.map(Into::into),
             known: true,
+            expires: None,
         }
+    }
+
+    fn until(self, expires: Option<Timestamp>) -> Self {
+        Self { expires, ..self }
     }
 
     /// Everybody on this machine, if no token is configured. It has all roles.
@@ -69,6 +77,12 @@ impl Caller {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How long its token is still accepted. `None`: for ever.
+    pub(crate) fn time_left(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.expires?.duration_since(now);
+        Some(left.try_into().unwrap_or(Duration::ZERO))
     }
 
     /// `operate` includes `read`.
@@ -191,6 +205,16 @@ mod tests {
         let anyone = Caller::anyone();
         assert!([Role::Produce, Role::Read, Role::Operate].map(|role| anyone.may(role)) == [true; 3]);
         assert!(!Caller::nobody().may(Role::Read));
+    }
+
+    #[test]
+    fn a_caller_has_as_much_time_as_its_token() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let caller = Caller::new("jwt:zoe", &[Role::Read], None, None);
+        assert_eq!(caller.time_left(at(0)), None);
+        let caller = caller.until(Some(at(100)));
+        assert_eq!(caller.time_left(at(60)), Some(Duration::from_secs(40)));
+        assert_eq!(caller.time_left(at(160)), Some(Duration::ZERO));
     }
 
     #[test]

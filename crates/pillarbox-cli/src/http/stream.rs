@@ -11,17 +11,18 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
+use jiff::Timestamp;
 use pillarbox_relay::event_log::{
     FollowError, LogFilter, Position,
     hub::{End, Next, Subscription},
 };
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
-use self::format::Format;
+use self::format::{Format, Last};
 use super::{
     Api,
     access::Caller,
@@ -58,7 +59,8 @@ pub(super) struct Wanted {
 /// One JSON object per line, or Server-Sent Events with `Accept: text/event-stream`. Every relay serves every
 /// client, and each event comes once, in the order of the log. `position` is where a client resumes. A line
 /// `{"heartbeat":true,"position":…}` comes first if the request has no position, and every 15 seconds without
-/// events. A line `{"end":…}` is the last one, if the server ends the stream.
+/// events. A line `{"end":…}` is the last one, if the server ends the stream: the relay stops, the client is too
+/// slow, its token has expired, or the log has changed.
 #[utoipa::path(
     get,
     path = "/v1/stream",
@@ -80,6 +82,8 @@ pub(super) async fn handler(
     headers: HeaderMap,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
+    let time_left = caller.time_left(Timestamp::now());
+    let token_expires = time_left.and_then(|left| Instant::now().checked_add(left));
     let Query(wanted) = wanted.map_err(|rejection| Problem::bad(rejection.body_text()))?;
     let after = resume(&headers, wanted.after)?;
     if wanted.last.is_some_and(|last| !(0..=LAST_MAX).contains(&last)) {
@@ -127,6 +131,7 @@ pub(super) async fn handler(
         subscription,
         format,
         closing: api.closing.clone(),
+        token_expires,
         next: if has_position {
             Part::Events
         } else {
@@ -177,6 +182,8 @@ struct Following {
     subscription: Subscription,
     format: Format,
     closing: CancellationToken,
+    /// `None`: never.
+    token_expires: Option<Instant>,
     next: Part,
     _place: OwnedSemaphorePermit,
 }
@@ -193,22 +200,34 @@ impl Following {
             Part::Nothing => return None,
         }
         let next = tokio::select! {
-            // Events that are ready are sent before the end.
             biased;
-            next = self.subscription.next() => Some(next),
-            () = self.closing.cancelled() => Some(Next::End(End::Closed)),
-            () = tokio::time::sleep(HEARTBEAT) => None,
+            // Before the events: a stream that always has some must end with its token too.
+            () = at(self.token_expires) => Err(Last::TokenExpired),
+            // Events that are ready are sent before the other ends.
+            next = self.subscription.next() => match next {
+                Next::Lines(lines) => Ok(Some(lines)),
+                Next::End(end) => Err(Last::Log(end)),
+            },
+            () = self.closing.cancelled() => Err(Last::Log(End::Closed)),
+            () = tokio::time::sleep(HEARTBEAT) => Ok(None),
         };
         let position = self.subscription.position();
         let part = match next {
-            Some(Next::Lines(lines)) => self.format.lines(&lines),
-            Some(Next::End(end)) => {
+            Ok(Some(lines)) => self.format.lines(&lines),
+            Ok(None) => self.format.heartbeat(position),
+            Err(last) => {
                 self.next = Part::Nothing;
-                self.format.end(&end, position)
+                self.format.end(&last, position)
             }
-            None => self.format.heartbeat(position),
         };
         Some((Ok(part), self))
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -5,6 +5,7 @@ mod signatures;
 mod source;
 
 use axum::http::StatusCode;
+use jiff::Timestamp;
 use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,6 @@ use self::{
 };
 use super::{Caller, Role, names};
 use crate::{config::JwtSettings, http::problem::Problem};
-
 
 pub(super) struct Jwt {
     settings: JwtSettings,
@@ -105,14 +105,22 @@ fn refusal(kind: &ErrorKind) -> Problem {
 fn caller(settings: &JwtSettings, claims: &Map<String, Value>) -> Result<Caller, String> {
     let name = names::of_jwt(word(claims, &settings.name_claim)?);
     let roles = roles(find(claims, &settings.roles_claim));
+    let expires = expiry(settings, claims);
     // A claim of its own: a word in the claims of the scope could be somebody's name.
     let unscoped = settings.unscoped_claim.as_deref();
     if unscoped.and_then(|claim| find(claims, claim)) == Some(&Value::Bool(true)) {
-        return Ok(Caller::new(&name, &roles, None, None));
+        return Ok(Caller::new(&name, &roles, None, None).until(expires));
     }
     let scope = |claim: &Option<String>| claim.as_deref().map(|claim| word(claims, claim)).transpose();
     let (project, user) = (scope(&settings.project_claim)?, scope(&settings.user_claim)?);
-    Ok(Caller::new(&name, &roles, project, user))
+    Ok(Caller::new(&name, &roles, project, user).until(expires))
+}
+
+/// The first second in which this token is refused. A time beyond those that can be written counts as never.
+fn expiry(settings: &JwtSettings, claims: &Map<String, Value>) -> Option<Timestamp> {
+    let last = claims.get("exp")?.as_f64()?.ceil() + settings.leeway.as_secs_f64();
+    // Numbers that do not fit become the largest or the smallest one.
+    Timestamp::from_second((last + 1.0) as i64).ok()
 }
 
 /// A claim that must be there.

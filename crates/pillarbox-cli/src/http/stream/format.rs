@@ -20,6 +20,14 @@ pub(super) enum Format {
     Sse,
 }
 
+/// Why a stream ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Last {
+    Log(End),
+    /// The token of the client.
+    TokenExpired,
+}
+
 impl Format {
     /// The one that the client asks for; NDJSON unless it names Server-Sent Events.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
@@ -72,18 +80,22 @@ impl Format {
     }
 
     /// The last line: why the stream ends, and where to continue.
-    pub(super) fn end(self, end: &End, position: Position) -> Bytes {
+    pub(super) fn end(self, end: &Last, position: Position) -> Bytes {
         let (word, advice) = match end {
-            End::TooSlow => (
+            Last::TokenExpired => (
+                "token_expired",
+                "the token has expired: continue after `position` with a new one",
+            ),
+            Last::Log(End::TooSlow) => (
                 "too_slow",
                 "this client read too slowly: continue after `position`",
             ),
-            End::Expired => ("expired", "the next entries were deleted because of their age"),
-            End::Replaced => (
+            Last::Log(End::Expired) => ("expired", "the next entries were deleted because of their age"),
+            Last::Log(End::Replaced) => (
                 "replaced",
                 "the log was emptied or restored: start again, without a position",
             ),
-            End::Closed => (
+            Last::Log(End::Closed) => (
                 "closed",
                 "the relay stops: continue after `position`, here or at another relay",
             ),
@@ -116,7 +128,8 @@ mod tests {
 
     #[test]
     fn the_last_line_says_why_and_where_to_continue() {
-        for end in [End::TooSlow, End::Expired, End::Replaced, End::Closed] {
+        let of_log = [End::TooSlow, End::Expired, End::Replaced, End::Closed].map(Last::Log);
+        for end in of_log.into_iter().chain([Last::TokenExpired]) {
             let text = Format::Ndjson.end(&end, 7);
             let line: serde_json::Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(line["position"], 7);

@@ -139,13 +139,20 @@ async fn a_follower_gets_each_event_once_while_relays_die_and_the_network_fails(
 
 /// A server that sends this answer to every request. It stands for relays in states that are hard to cause.
 async fn answering(answer: &'static str) -> String {
+    answering_in_turn(vec![answer]).await
+}
+
+/// The last answer is repeated.
+async fn answering_in_turn(answers: Vec<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
+        let last = answers[answers.len() - 1];
+        let mut answers = answers.into_iter().chain(std::iter::repeat(last));
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 4_096];
             let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.write_all(answers.next().unwrap().as_bytes()).await;
         }
     });
     format!("http://{address}")
@@ -233,4 +240,33 @@ async fn a_follower_asks_the_next_relay_if_one_can_not_answer() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_follower_whose_token_expires_says_that_it_is_refused() {
+    let ended = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"end\":\"token_expired\",\"position\":5}\n";
+    let refused = "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n\r\n{\"error\":\"it has expired\"}";
+    let relay = answering_in_turn(vec![HEARTBEAT, ended, refused]).await;
+    let mut follower = Follow::new(relay).after(3).token("geheim").start().unwrap();
+    let error = timeout(PATIENCE, follower.next())
+        .await
+        .expect("an answer")
+        .unwrap_err();
+    assert!(
+        matches!(error, FollowError::Refused { status: 401, .. }),
+        "{error}"
+    );
+    assert_eq!(follower.position(), Some(5), "where the next one continues");
+    // The same relay is asked first: another one would not know the token either.
+    let relay = answering_in_turn(vec![ended, refused]).await;
+    let other = answering("HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n").await;
+    let mut follower = Follow::new(relay).relay(other).after(3).start().unwrap();
+    let error = timeout(PATIENCE, follower.next())
+        .await
+        .expect("an answer")
+        .unwrap_err();
+    assert!(
+        matches!(error, FollowError::Refused { status: 401, .. }),
+        "{error}"
+    );
 }

@@ -138,3 +138,50 @@ async fn the_chat_passes_the_pressure_on() {
     assert_eq!(number(&database, "select count(*) from messages").await, taken);
     service.end().await;
 }
+
+/// A relay that ends the stream because the token has expired, and then does not accept it any more.
+const EXPIRED: &str = r#"
+import asyncio, sys, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+sys.path.insert(0, sys.argv[1])
+from chat.follow import Refused, follow
+
+asked = []
+class Relay(BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked.append(self.path)
+        first = len(asked) == 1
+        body = b'{"heartbeat":true,"position":7}\n{"end":"token_expired","position":8}\n' if first else b'{"error":"it has expired"}'
+        self.send_response(200 if first else 401)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+relay = HTTPServer(("127.0.0.1", 0), Relay)
+threading.Thread(target=relay.serve_forever, daemon=True).start()
+
+async def told():
+    try:
+        async for _ in follow([f"http://127.0.0.1:{relay.server_port}"], 3, "token"):
+            pass
+    except Refused as why:
+        print(why, asked)
+asyncio.run(told())
+"#;
+
+#[tokio::test]
+async fn the_follower_of_the_chat_says_that_its_token_has_expired() {
+    let Some(python) = servers::chat_python() else {
+        return;
+    };
+    let output = Command::new(python)
+        .args(["-c", EXPIRED, &example("chat").display().to_string()])
+        .output()
+        .await
+        .unwrap();
+    let told = told(&output);
+    assert!(
+        told.contains("401") && told.contains("it has expired") && told.contains("after=7"),
+        "{told}"
+    );
+}

@@ -261,9 +261,19 @@ fn only_a_claim_of_its_own_that_is_true_lifts_the_scope() {
     };
     let of = |unscoped, claims: Value| caller(&settings(unscoped), claims.as_object().unwrap());
     let named = "access.all_projects";
-    let lifted = of(Some(named), json!({ "sub": "ops", "access": { "all_projects": true } }));
+    let lifted = of(
+        Some(named),
+        json!({ "sub": "ops", "access": { "all_projects": true } }),
+    );
     assert_eq!(lifted, Ok(Caller::new("jwt:ops", &[], None, None)));
-    for value in [json!("true"), json!(1), json!(false), json!(null), json!([true]), json!("*")] {
+    for value in [
+        json!("true"),
+        json!(1),
+        json!(false),
+        json!(null),
+        json!([true]),
+        json!("*"),
+    ] {
         let access = json!({ "all_projects": value });
         let scoped = json!({ "sub": "ops", "project": "shop", "user": "u-1", "access": access });
         assert_eq!(
@@ -271,10 +281,38 @@ fn only_a_claim_of_its_own_that_is_true_lifts_the_scope() {
             Ok(Caller::new("jwt:ops", &[], Some("shop"), Some("u-1"))),
             "{value}"
         );
-        assert!(of(Some(named), json!({ "sub": "ops", "access": access })).is_err(), "{value}");
+        assert!(
+            of(Some(named), json!({ "sub": "ops", "access": access })).is_err(),
+            "{value}"
+        );
     }
     let unnamed = json!({ "sub": "ops", "unscoped": true, "access": { "all_projects": true } });
     assert!(of(None, unnamed).is_err());
+}
+
+#[test]
+fn a_caller_ends_when_its_token_is_refused() {
+    let settings = settings();
+    let (issuer, now) = (Issuer::new(), Timestamp::now());
+    let claims = claims_with(&json!({ "exp": now.as_second() + 60 }));
+    let found = caller(&settings, claims.as_object().unwrap()).unwrap();
+    let left = found.time_left(now).unwrap();
+    assert!(
+        (Duration::from_secs(90)..=Duration::from_secs(91)).contains(&left),
+        "{left:?}"
+    );
+    // The token is accepted in the second before, with the leeway.
+    let at_the_end = claims_with(&json!({ "exp": now.as_second() - 28 }));
+    assert!(name(&settings, &issuer.jwks(), &issuer.token(&es256(), &at_the_end)).is_ok());
+    let expires = |exp: Value| {
+        let claims = json!({ "sub": "zoe", "exp": exp });
+        caller(&settings, claims.as_object().unwrap())
+            .unwrap()
+            .time_left(now)
+    };
+    assert_eq!(expires(json!(1e300)), None);
+    assert_eq!(expires(json!(-1e300)), None);
+    assert_eq!(expires(json!(0.5)), Some(Duration::ZERO));
 }
 
 #[test]

@@ -79,7 +79,8 @@ impl Key {
     }
 
     fn token_until(&self, exp: i64, roles: &[&str], project: Option<&str>) -> String {
-        let mut claims = json!({ "iss": "test", "aud": "pillarbox", "sub": "zoe", "exp": exp, "roles": roles });
+        let mut claims =
+            json!({ "iss": "test", "aud": "pillarbox", "sub": "zoe", "exp": exp, "roles": roles });
         match project {
             Some(project) => claims["project"] = project.into(),
             None => claims["all"] = true.into(),
@@ -117,7 +118,10 @@ fn a_jwt_is_accepted_as_long_as_its_key_is_known_and_new_keys_are_fetched() {
         403,
         "it has a scope"
     );
-    assert_eq!(status("/v1/openapi.json", &first.token(&["read"], Some("shop"))), 200);
+    assert_eq!(
+        status("/v1/openapi.json", &first.token(&["read"], Some("shop"))),
+        200
+    );
     assert_eq!(status("/v1/status", &format!("{token}x")), 401);
 
     // A token with a new key: its key is fetched at once. The old key is not published any more.
@@ -133,4 +137,74 @@ fn a_jwt_is_accepted_as_long_as_its_key_is_known_and_new_keys_are_fetched() {
     assert_eq!(*issuer.asked.lock().unwrap(), asked);
     *issuer.jwks.lock().unwrap() = None;
     assert_eq!(status("/v1/status", &second.token(&["read"], None)), 200);
+}
+
+#[test]
+fn a_stream_ends_with_its_token() {
+    let folder = migrated();
+    let (issuer, key) = (Issuer::start(), Key::new("1"));
+    issuer.publishes(&[&key]);
+    let jwt = json!({
+        "jwks_url": issuer.url, "issuer": "test", "audience": "pillarbox", "leeway_seconds": 0,
+        "project_claim": "project", "unscoped_claim": "all",
+    });
+    configure(folder.path(), &json!({ "listen": "127.0.0.1:0", "jwt": jwt }));
+    let events: String = [(1, "shop"), (2, "other")]
+        .map(|(n, project)| {
+            let mut event: Value = serde_json::from_str(&line(n)).unwrap();
+            event["topic"] = "kept.x".into();
+            event["project_id"] = project.into();
+            format!("{event}\n")
+        })
+        .concat();
+    super::super::dead_http::enqueue(folder.path(), &events);
+    let served = Served::start(folder.path(), &["run"]);
+    let lasting = key.token(&["read"], None);
+    until_blocking("both are delivered", || {
+        let events = get(&served, "/v1/events", &[&lasting]).json();
+        events["events"].as_array().unwrap().len() == 2
+    });
+
+    let exp = jiff::Timestamp::now().as_second() + 3;
+    let token = key.token_until(exp, &["read"], Some("shop"));
+    let address = &served.address;
+    let stream = |more: &[&str]| {
+        let headers = [&[HOST, &token], more].concat();
+        // Shorter than the time between two heartbeats.
+        ask(
+            address,
+            "GET /v1/stream?after=0",
+            &headers,
+            "",
+            Duration::from_secs(10),
+        )
+    };
+    let (lines, sse) = std::thread::scope(|scope| {
+        let sse = scope.spawn(|| stream(&["Accept: text/event-stream"]));
+        (stream(&[]), sse.join().unwrap())
+    });
+    assert!(jiff::Timestamp::now().as_second() > exp);
+    let found: Vec<Value> = lines
+        .body
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        (found.len(), &found[0]["project_id"]),
+        (2, &"shop".into()),
+        "{lines:?}"
+    );
+    let last = &found[1];
+    assert_eq!(
+        (&last["end"], &last["position"]),
+        (&"token_expired".into(), &2.into()),
+        "{last}"
+    );
+    assert!(
+        sse.body.contains("event: end\ndata: {\"end\":\"token_expired\""),
+        "{sse:?}"
+    );
+    let again = stream(&[]);
+    assert_eq!(again.status, 401, "{again:?}");
+    assert!(again.error().contains("expired"), "{again:?}");
 }
