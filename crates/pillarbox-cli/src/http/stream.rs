@@ -74,6 +74,11 @@ pub(super) struct Wanted {
         (status = 404, description = "There is no event log", body = ErrorBody),
         (status = 409, description = "The position is beyond the end of the log", body = ErrorBody),
         (status = 410, description = "The entries after the position have expired", body = ErrorBody),
+        (
+            status = 503,
+            description = "Too many clients follow the stream already, or the database is away",
+            body = ErrorBody
+        ),
     )
 )]
 pub(super) async fn handler(

@@ -4,6 +4,7 @@ mod description;
 mod every_operation;
 mod foreign;
 mod jwt;
+mod stream_errors;
 mod tls;
 
 use std::net::TcpStream;
@@ -153,7 +154,12 @@ fn a_token_never_has_the_name_of_another_kind_of_caller() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["jwt:zoe", ""] {
         let output = run(folder.path(), &["token", "new", "--name", name, "--role", "read"]);
-        assert_eq!((code(&output), stdout(&output).as_str()), (2, ""), "{}", stderr(&output));
+        assert_eq!(
+            (code(&output), stdout(&output).as_str()),
+            (2, ""),
+            "{}",
+            stderr(&output)
+        );
     }
 }
 
@@ -273,7 +279,16 @@ fn every_refusal_is_logged_with_the_caller_or_the_address() {
     let folder = migrated();
     let (scoped, first) = new_token(
         folder.path(),
-        &["--name", "shop", "--role", "read", "--role", "produce", "--project", "a"],
+        &[
+            "--name",
+            "shop",
+            "--role",
+            "read",
+            "--role",
+            "produce",
+            "--project",
+            "a",
+        ],
     );
     let (eager, second) = new_token(folder.path(), &["--name", "eager", "--role", "read"]);
     let rate = json!({ "requests_per_second": 1, "burst": 5 });
@@ -283,13 +298,25 @@ fn every_refusal_is_logged_with_the_caller_or_the_address() {
     let refused = |status: u16, who: &str, method: &str, path: &str| {
         let said: Value = serde_json::from_str(&served.relay.says("outbox_request_refused")).unwrap();
         let line = (&said["status"], &said["who"], &said["method"], &said["path"]);
-        assert_eq!(line, (&status.into(), &who.into(), &method.into(), &path.into()), "{said}");
+        assert_eq!(
+            line,
+            (&status.into(), &who.into(), &method.into(), &path.into()),
+            "{said}"
+        );
         assert_eq!(said["address"], "127.0.0.1", "{said}");
     };
 
-    // By a handler that applies the scope.
+    // By a handler that applies the scope. A stream would have a heartbeat every 15 seconds.
     let shop = bearer(&scoped);
-    assert_eq!(get(&served, "/v1/stream?after=0&project_id=b", &[&shop]).status, 403);
+    let foreign = "GET /v1/stream?after=0&project_id=b";
+    let answer = ask(
+        &served.address,
+        foreign,
+        &[HOST, &shop],
+        "",
+        Duration::from_secs(10),
+    );
+    assert_eq!(answer.status, 403);
     refused(403, "shop", "GET", "/v1/stream");
     // Before the check of tokens.
     let address = &served.address;
@@ -298,7 +325,10 @@ fn every_refusal_is_logged_with_the_caller_or_the_address() {
     refused(421, "127.0.0.1", "GET", "/v1/status");
     assert_eq!(status("GET /v1/status", &[HOST, HOST]), 400);
     refused(400, "127.0.0.1", "GET", "/v1/status");
-    assert_eq!(status("GEHEIM /v1/geheim", &[HOST, "Origin: https://evil.example"]), 403);
+    assert_eq!(
+        status("GEHEIM /v1/geheim", &[HOST, "Origin: https://evil.example"]),
+        403
+    );
     refused(403, "127.0.0.1", "other", "unknown");
     // A wrong parameter of a known caller is none.
     assert_eq!(get(&served, "/v1/events?limit=x", &[&shop]).status, 400);
