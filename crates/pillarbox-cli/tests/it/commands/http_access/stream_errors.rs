@@ -58,20 +58,26 @@ fn every_answer_of_the_stream_is_described() {
         "rate_limit": { "requests_per_second": 50, "burst": 50 },
     });
     configure(folder.path(), &http);
-    let events = (1..=2).map(|n| line(n).replace("t.x", "kept.x")).collect::<String>();
+    let events = (1..=2)
+        .map(|n| line(n).replace("t.x", "kept.x"))
+        .collect::<String>();
     super::super::dead_http::enqueue(folder.path(), &events);
     let served = Served::start(folder.path(), &["run"]);
     until_blocking("both are delivered", || {
-        let status = get(&served, "/v1/events/018f0000-0000-7000-8000-000000000002", &[&reader]);
+        let status = get(
+            &served,
+            "/v1/events/018f0000-0000-7000-8000-000000000002",
+            &[&reader],
+        );
         status.status == 200 && status.json()["status"] == "published"
     });
     let mut seen = BTreeSet::new();
     let mut asked = |served: &Served, expected: u16, query: &str, headers: &[&str]| {
         until_ok_blocking(|| {
             let status = described.answer(served, query, &[&[HOST], headers].concat());
-            // The place of the client before may not be free yet.
-            if status == 503 && expected != 503 {
-                return Err("the stream has another client");
+            // The place of the client before may not be free yet, and this test asks often.
+            if status != expected && matches!(status, 429 | 503) {
+                return Err(status);
             }
             assert_eq!(status, expected, "{query} {headers:?}");
             Ok(())
@@ -80,7 +86,14 @@ fn every_answer_of_the_stream_is_described() {
     };
     asked(&served, 200, "?after=0", &[&shop]);
     asked(&served, 200, "?after=0", &[&shop, "Accept: text/event-stream"]);
-    for query in ["?after=x", "?after=-1", "?from=1", "?after=1&last=1", "?last=10001", "?topic=a..b"] {
+    for query in [
+        "?after=x",
+        "?after=-1",
+        "?from=1",
+        "?after=1&last=1",
+        "?last=10001",
+        "?topic=a..b",
+    ] {
         asked(&served, 400, query, &[&shop]);
     }
     asked(&served, 400, "", &[&shop, "Last-Event-ID: x"]);
@@ -93,7 +106,11 @@ fn every_answer_of_the_stream_is_described() {
     asked(&served, 409, "?after=900", &[&shop]);
     let client = {
         let mut client = TcpStream::connect(&served.address).unwrap();
-        write!(client, "GET {STREAM}?after=0 HTTP/1.1\r\n{HOST}\r\n{reader}\r\n\r\n").unwrap();
+        write!(
+            client,
+            "GET {STREAM}?after=0 HTTP/1.1\r\n{HOST}\r\n{reader}\r\n\r\n"
+        )
+        .unwrap();
         client.read_exact(&mut [0; 12]).unwrap();
         client
     };
@@ -108,10 +125,9 @@ fn every_answer_of_the_stream_is_described() {
     age(folder.path());
     let served = Served::start(folder.path(), &["run"]);
     until_blocking("the entries have expired", || {
-        let page = get(&served, "/v1/events", &[&reader]).json();
-        page["events"].as_array().unwrap().is_empty()
+        get(&served, "/v1/events", &[&reader]).json()["events"] == json!([])
     });
-    asked(&served, 410, "?after=0", &[&reader]);
+    asked(&served, 410, "?after=1", &[&reader]);
     assert_eq!(served.relay.stop().0, 0);
 
     let args = ["--sink", "null:", "run"];
