@@ -1,8 +1,7 @@
 //! The HTTP API and the page.
 //!
-//! A request passes [`answers`] (headers, errors as JSON), [`access::refusals`] (the log of refused ones),
-//! [`requests`] (what is refused whoever sends it) and the [`access`] gate (who sends it, and whether that caller
-//! may), and then reaches its handler. Each handler has an OpenAPI description, which also says who may use it.
+//! [`paths`] says what a request passes before it reaches its handler. Each handler has an OpenAPI description, which
+//! also says who may use it.
 
 pub(crate) mod access;
 mod answers;
@@ -15,6 +14,7 @@ pub(crate) mod history;
 mod metrics;
 pub(crate) mod openapi;
 mod page;
+mod paths;
 mod problem;
 mod requests;
 mod scale;
@@ -24,17 +24,13 @@ pub(crate) mod tls;
 mod turn;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use anyhow::{Result, anyhow};
-use axum::{
-    Extension, Router,
-    http::{Method, StatusCode},
-    middleware::{self, from_fn_with_state},
-};
+use axum::Router;
 use pillarbox::Limits;
 use pillarbox_relay::{
     Handle,
@@ -52,21 +48,16 @@ use pillarbox_relay::{
 };
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::{
-    access::{audit::Operations, gate::Gate, refusals::Refusals},
-    problem::Problem,
-    requests::Hosts,
-    tls::Tls,
-};
+use self::{access::audit::Operations, problem::Problem, tls::Tls};
 use crate::config::{HttpSettings, Monitoring};
 
 /// Without a configuration.
 const STREAM_CLIENTS_MAX: usize = 100;
 /// Besides the clients of the stream.
 const CONNECTIONS_MAX: usize = 512;
-/// When the process stops. What is not done then is in the history of the letters, but not in the log.
+/// When the process stops, for actions of operators. What a longer one has done is in the history of the letters, but not
+/// in the log.
 const ACTION_TIME_MAX: Duration = Duration::from_secs(10);
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -239,7 +230,7 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
 /// The whole API. `tls` makes it HTTPS.
 pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, api: Arc<Api>) -> Server {
     let stop = CancellationToken::new();
-    let router = router(api.clone(), &stop);
+    let router = paths::router(api.clone(), &stop);
     let connections_max = CONNECTIONS_MAX + api.stream_clients_max;
     start(listener, tls, router, connections_max, stop)
 }
@@ -247,23 +238,8 @@ pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, api: Arc<Api>)
 /// Only metrics and health checks. Other machines may reach them, under any name and without a token. Pages of other
 /// origins may not read them.
 pub(crate) fn serve_monitoring(listener: TcpListener, api: Arc<Api>) -> Server {
-    let (router, _) = monitoring(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
-    let refusals = Arc::<Refusals>::default();
-    let router = router
-        .layer(middleware::from_fn(requests::timely_body))
-        .layer(from_fn_with_state(
-            Arc::new(Hosts::Any),
-            requests::only_own_names_and_pages,
-        ))
-        .layer(from_fn_with_state(refusals, access::refusals::log))
-        .layer(middleware::from_fn(answers::uniform));
-    start(
-        listener,
-        None,
-        router.with_state(api),
-        CONNECTIONS_MAX,
-        CancellationToken::new(),
-    )
+    let router = paths::monitoring(api);
+    start(listener, None, router, CONNECTIONS_MAX, CancellationToken::new())
 }
 
 fn start(
@@ -283,70 +259,4 @@ fn start(
     let task = connections::serve(listener, router, tls, limits, stop.clone());
     let task = tokio::spawn(task);
     Server { stop, task }
-}
-
-/// `stop` ends its tasks.
-fn router(api: Arc<Api>, stop: &CancellationToken) -> Router {
-    let (router, document) = routes(api.metrics_prefix.is_some(), api.health_checks).split_for_parts();
-    let document = openapi::completed(document);
-    let access = api.access.as_ref();
-    let gate = Arc::new(Gate::new(&document, access));
-    tokio::spawn(gate.clone().refresh(stop.clone()));
-    let refusals = Arc::<Refusals>::default();
-    let loopback = || Hosts::new(&[], Ipv4Addr::LOCALHOST.into());
-    let hosts = access.map_or_else(loopback, |access| Hosts::new(&access.hosts, access.listen.ip()));
-    router
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .layer(Extension(openapi::Served::new(&document)))
-        .layer(middleware::from_fn(requests::timely_body))
-        .layer(from_fn_with_state(gate, access::gate::enforce))
-        .layer(from_fn_with_state(
-            Arc::new(hosts),
-            requests::only_own_names_and_pages,
-        ))
-        .layer(from_fn_with_state(refusals, access::refusals::log))
-        .layer(middleware::from_fn(answers::uniform))
-        .with_state(api)
-}
-
-/// Every path. A handler outside this list is not served.
-fn routes(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new()
-        .routes(routes!(page::handler))
-        .routes(routes!(openapi::handler))
-        .routes(routes!(stream::handler))
-        .merge(history::router())
-        .routes(routes!(events::write))
-        .routes(routes!(status::handler))
-        .routes(routes!(scale::handler))
-        .routes(routes!(catalog::handler))
-        .merge(dead::router())
-        .merge(monitoring(metrics, health_checks))
-}
-
-fn monitoring(metrics: bool, health_checks: bool) -> OpenApiRouter<Arc<Api>> {
-    let mut router = OpenApiRouter::new();
-    if metrics {
-        router = router.routes(routes!(metrics::handler));
-    }
-    if health_checks {
-        router = router
-            .routes(routes!(health::live))
-            .routes(routes!(health::ready))
-            .routes(routes!(health::health));
-    }
-    router
-}
-
-async fn no_such_path() -> Problem {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "there is no such path: /v1/openapi.json lists what there is",
-    )
-}
-
-async fn no_such_method(method: Method) -> Problem {
-    let text = format!("this path does not answer {method}: /v1/openapi.json lists what it answers");
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, text)
 }

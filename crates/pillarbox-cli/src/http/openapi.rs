@@ -39,7 +39,7 @@ pub(super) async fn handler(Extension(document): Extension<Served>) -> Response 
 
 /// The whole document, as a relay with all its endpoints serves it.
 pub(crate) fn document() -> Value {
-    let (_, document) = super::routes(true, true).split_for_parts();
+    let (_, document) = super::paths::routes(true, true).split_for_parts();
     completed(document)
 }
 
