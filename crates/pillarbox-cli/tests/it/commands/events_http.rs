@@ -243,6 +243,7 @@ async fn a_database_that_is_away_is_a_503_with_its_retry_after() {
     assert_eq!(code(&made), 0, "{}", stderr(&made));
     proxy.set(Fault::Refuse).await;
     let served = Served::start(folder.path(), &["run"]);
+    let get = |path: &str| ask(&served.address, &format!("GET {path}"), &[HOST], "", DEADLINE);
     // Once before the relay has seen its database, and once after.
     for n in 1..=2 {
         let (status, head, answer) = post(&served, JSON, &line(n));
@@ -257,12 +258,9 @@ async fn a_database_that_is_away_is_a_503_with_its_retry_after() {
             assert_eq!(status, 503, "{answer}");
             Err(answer)
         });
+        until_blocking("the relay works", || get("/readyz").status == 200);
         proxy.set(Fault::Refuse).await;
     }
-    let get = |path: &str| ask(&served.address, &format!("GET {path}"), &[HOST], "", DEADLINE);
-    proxy.set(Fault::Pass).await;
-    until_blocking("the relay works", || get("/readyz").status == 200);
-    proxy.set(Fault::Refuse).await;
     let readyz = until_ok_blocking(|| {
         let answer = get("/readyz");
         (answer.status == 503).then_some(answer).ok_or("it is ready")
