@@ -208,6 +208,11 @@ fn outbox(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
         u64::from(sample.pending_estimated),
     )?;
     writer.gauge(
+        "keys_held",
+        "Keys whose events wait behind a failing or a dead one. At most 10,000 events are looked at",
+        sample.keys_held,
+    )?;
+    writer.gauge(
         "oldest_age_seconds",
         "Age of the oldest event that is pending, failed or held; 0 if there is none",
         sample.oldest_age.unwrap_or_default().as_secs_f64(),

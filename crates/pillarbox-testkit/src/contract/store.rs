@@ -255,6 +255,7 @@ macro_rules! store_contract {
             administration::a_migrated_outbox_passes_its_check,
             administration::status_counts_each_state,
             administration::a_sample_counts_what_status_counts,
+            administration::a_sample_counts_the_keys_that_are_held,
             administration::a_sample_of_a_large_backlog_stays_cheap_and_says_so,
             administration::the_latest_events_are_listed,
             administration::the_low_mark_is_below_pending_events,
