@@ -30,7 +30,7 @@ use crate::{
     health::{self, Health, HealthLimits},
     metrics::recorded::Recorded,
     settlement::Settlement,
-    sink::audit::Audited,
+    sink::audit::{AuditProblem, Audited},
     store::{Sample, Trouble, TroubleKind},
     trace::Traces,
 };
@@ -300,8 +300,9 @@ impl Progress {
         now.unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    pub(crate) fn audited(&self, sink: &str, audited: &Audited) {
-        self.audits.found(sink, audited, self.now());
+    /// Returns the problems that are new.
+    pub(crate) fn audited<'a>(&self, sink: &str, audited: &'a Audited) -> Vec<&'a AuditProblem> {
+        self.audits.found(sink, audited, self.now())
     }
 
     pub(super) fn stalled_is(&self, waiting_for: Option<&str>) {

@@ -157,7 +157,7 @@ impl State {
 type AuditCounter = (&'static str, &'static str, fn(&AuditReport) -> u64);
 
 fn audits(writer: &mut Writer<'_>, report: &ProgressReport) -> fmt::Result {
-    let counters: [AuditCounter; 4] = [
+    let counters: [AuditCounter; 5] = [
         (
             "audit_checked",
             "Delivered events that the audit looked up at the sink",
@@ -176,6 +176,11 @@ fn audits(writer: &mut Writer<'_>, report: &ProgressReport) -> fmt::Result {
         ("audit_copies", "Events that the audit found twice", |audit| {
             audit.copies
         }),
+        (
+            "audit_failed",
+            "Audits that could not look up everything",
+            |audit| audit.failed,
+        ),
     ];
     for (name, help, value) in counters {
         let values = report.audits.iter();

@@ -47,7 +47,7 @@ fn exporter() -> (Exporter, Arc<Progress>) {
     let audited = Audited {
         checked: 5,
         copies: 2,
-        ..Audited::default()
+        ..Audited::nothing("no right")
     };
     progress.audited(&sink, &audited);
     recorded.publish_error(&sink, SinkErrorKind::Busy);
@@ -121,6 +121,7 @@ fn a_scrape_shows_what_was_recorded() {
         r#"outbox_audit_checked_total{sink="events"} 5"#,
         r#"outbox_audit_copies_total{sink="events"} 2"#,
         r#"outbox_audit_lost_total{sink="events"} 0"#,
+        r#"outbox_audit_failed_total{sink="events"} 1"#,
     ] {
         has(&text, line);
     }
