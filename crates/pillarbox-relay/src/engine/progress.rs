@@ -45,7 +45,7 @@ const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
 pub struct Progress {
     pub read: AtomicU64,
     pub published: AtomicU64,
-    /// Failures counted against an event.
+    /// Failed attempts that were counted against an event, also those that killed it.
     pub failed: AtomicU64,
     pub held: AtomicU64,
     pub dead: AtomicU64,
@@ -388,7 +388,9 @@ impl Progress {
     }
 
     pub(super) fn settled(&self, settlement: &Settlement) {
-        add(&self.failed, settlement.failed.len());
+        let charged = settlement.failed.iter().filter(|failed| failed.charged).count();
+        let killed = settlement.dead.iter().filter(|dead| dead.tried).count();
+        add(&self.failed, charged + killed);
         add(&self.held, settlement.held.len());
         add(&self.dead, settlement.dead.len());
         add(&self.settled, settlement.len());

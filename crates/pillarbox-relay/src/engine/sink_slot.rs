@@ -194,9 +194,9 @@ impl SinkSlot {
                 }
                 Verdict::Reject(reason) => {
                     note(&mut answered, destination);
-                    recorded.event_failed(&entry.event.event.event_type);
                     Resolution::Dead {
                         reason,
+                // `Recorded::settled` counts deaths.
                         failure: self.failed(error.message),
                     }
                 }

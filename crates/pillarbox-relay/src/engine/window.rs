@@ -266,6 +266,7 @@ impl Window {
                     let dead = entry.died(reason, failure);
                     if dead.holds_its_key() {
                         self.blocked.insert(entry.key);
+                        charged: true,
                         failed.push(entry.key);
                         joins = true;
                     }

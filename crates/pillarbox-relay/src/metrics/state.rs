@@ -62,7 +62,7 @@ impl State {
         writer.counter("discovered", "Events that this relay read", report.read)?;
         writer.counter(
             "failed_attempts",
-            "Failures counted against an event",
+            "Failed attempts that were counted against an event",
             report.failed,
         )?;
         writer.counter(

@@ -65,3 +65,4 @@ impl Window {
         self.forget_parked(entry.event.seq, entry.key);
     }
 }
+                charged: false,
