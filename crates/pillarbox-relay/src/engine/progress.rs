@@ -345,6 +345,7 @@ impl Progress {
             what,
             why,
             since,
+            events: None,
         };
         let sinks = report.sinks.into_iter().filter_map(|(sink, state)| match state {
             SinkState::Up | SinkState::Untried => None,
@@ -356,13 +357,18 @@ impl Progress {
         let stalled = stalled.map(|outage| trouble(TroubleKind::Stall, relay.to_owned(), outage));
         let audits = report.audits.into_iter();
         let lost = audits.filter_map(|(sink, audit)| {
-            let Loss { since, ids, .. } = audit.loss?;
+            let Loss { since, ids, events } = audit.loss?;
             let why = audit::shown(&ids);
-            Some(trouble(TroubleKind::Loss, sink, Outage { why, since }))
+            Some(Trouble {
+                events: Some(events),
+                ..trouble(TroubleKind::Loss, sink, Outage { why, since })
+            })
         });
         let mut troubles: Vec<Trouble> = stalled.chain(sinks).chain(paused).chain(lost).collect();
-        // Keep the oldest, so that a new trouble does not replace one that people know about.
-        troubles.sort_by_key(|trouble| trouble.since);
+        // A loss or a stall is never left out. Of the others keep the oldest, so that a new trouble does not replace
+        // one that people know about.
+        let is_rare = |trouble: &Trouble| matches!(trouble.kind, TroubleKind::Loss | TroubleKind::Stall);
+        troubles.sort_by_key(|trouble| (!is_rare(trouble), trouble.since));
         troubles.truncate(TROUBLES_MAX);
         troubles
     }
@@ -405,3 +411,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn add(counter: &AtomicU64, events: usize) {
     counter.fetch_add(events as u64, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests;

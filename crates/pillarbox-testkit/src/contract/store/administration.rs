@@ -161,6 +161,7 @@ fn trouble(why: &str) -> Trouble {
         what: "events/ORDERS".into(),
         why: why.to_owned(),
         since: "2026-11-16T15:00:00Z".parse().unwrap(),
+        events: None,
     }
 }
 
