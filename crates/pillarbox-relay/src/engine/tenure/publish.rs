@@ -123,11 +123,12 @@ impl Tenure<'_> {
         let clock = self.context.options.clock;
         self.spawn(Job::Publish, async move {
             let events = || batch.iter().map(|entry| &*entry.event);
-            let sending = traces.and_then(|(traces, seed)| traces.begin(&name, events(), clock(), seed));
+            let mut sending =
+                traces.and_then(|(traces, seed)| traces.begin(&name, events(), clock(), seed, trial));
             let began = Instant::now();
             let outcomes = sink_slot::publish(client, &batch, sending.as_ref(), answer_max).await;
             progress.recorded.answered(&name, began.elapsed());
-            if let Some(sending) = &sending {
+            if let Some(sending) = &mut sending {
                 sending.answered(events(), &outcomes, clock());
             }
             Done::Published {
