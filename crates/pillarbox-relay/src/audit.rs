@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     engine::Progress,
-    sink::{Sink, SinkError, SinkErrorKind, audit::Audited},
+    sink::{Sink, audit::Audited},
 };
 
 /// A sink ends its audit by itself before this.
@@ -29,35 +29,26 @@ pub(crate) async fn keep_auditing(
         for (name, sink) in &sinks {
             let Some(audit) = sink.audit() else { continue };
             let audited = tokio::time::timeout(TIME_MAX, audit.audit()).await;
-            record(name, audited.unwrap_or_else(|_| Err(too_slow())), &progress);
+            let too_slow = || Audited::nothing("the audit took too long");
+            record(name, &audited.unwrap_or_else(|_| too_slow()), &progress);
         }
         tokio::time::sleep(every).await;
     }
 }
 
-fn too_slow() -> SinkError {
-    SinkError::new(SinkErrorKind::Timeout, "the audit took too long")
-}
-
-fn record(sink: &str, audited: Result<Audited, SinkError>, progress: &Progress) {
-    match audited {
-        Ok(audited) => {
-            if !audited.lost.is_empty() {
-                tracing::error!(
-                    sink,
-                    lost = audited.lost.len(),
-                    checked = audited.checked,
-                    event_ids = shown(&audited.lost),
-                    "outbox_audit_lost"
-                );
-            }
-            progress.audited(sink, &audited);
-        }
-        Err(error) => {
-            if progress.audits.failed(sink, &error.message) {
-                tracing::warn!(sink, why = error.message, "delivered events can't be looked up");
-            }
-        }
+fn record(sink: &str, audited: &Audited, progress: &Progress) {
+    if !audited.lost.is_empty() {
+        tracing::error!(
+            sink,
+            lost = audited.lost.len(),
+            checked = audited.checked,
+            event_ids = shown(&audited.lost),
+            "outbox_audit_lost"
+        );
+    }
+    for problem in progress.audited(sink, audited) {
+        let (place, why) = (problem.place.as_deref(), &*problem.why);
+        tracing::warn!(sink, place, why, "delivered events can't be looked up");
     }
 }
 

@@ -1,7 +1,11 @@
 //! The HTTP client for everything except stores and sinks: one TLS provider, no redirects, no proxy from the
 //! environment, a limit on time and on the size of an answer.
 
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 pub use reqwest::header::HeaderMap;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -64,11 +68,24 @@ pub fn client_with(
 /// For clients with more settings of their own. It has no timeout.
 pub(crate) fn builder(files: &TlsFiles, named: &str) -> Result<reqwest::ClientBuilder, HttpClientError> {
     let mut roots = RootCertStore::empty();
-    let trusted = match &files.ca {
-        Some(ca) => tls::certificates(ca, named)?,
-        None => rustls_native_certs::load_native_certs().certs,
-    };
-    roots.add_parsable_certificates(trusted);
+    match &files.ca {
+        Some(ca) => {
+            roots.add_parsable_certificates(tls::certificates(ca, named)?);
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            let errors = found.errors.iter().map(ToString::to_string).collect();
+            if let Some(why) = no_authorities(&roots, errors) {
+                WARNED.call_once(|| {
+                    tracing::warn!(
+                        why,
+                        "this machine has no certificate authorities: HTTPS trusts nobody"
+                    );
+                });
+            }
+        }
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -85,6 +102,22 @@ pub(crate) fn builder(files: &TlsFiles, named: &str) -> Result<reqwest::ClientBu
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .user_agent(concat!("pillarbox/", env!("CARGO_PKG_VERSION"))))
+}
+
+/// Said once: a machine without HTTPS needs no authorities.
+static WARNED: Once = Once::new();
+
+/// Why no server can be trusted. `None`: some can.
+fn no_authorities(roots: &RootCertStore, errors: Vec<String>) -> Option<String> {
+    let why = match errors.is_empty() {
+        true => "none were found".to_owned(),
+        false => errors.join("; "),
+    };
+    roots.is_empty().then(|| {
+        format!(
+            "{why}. Install them (the package ca-certificates), or name a file in SSL_CERT_FILE or in `ca`"
+        )
+    })
 }
 
 /// The body of an answer. An error if it is larger than `bytes_max`.
@@ -109,4 +142,30 @@ pub fn words(error: reqwest::Error) -> String {
         cause = below.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use pillarbox_testkit::authority::Authority;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_without_certificate_authorities_is_explained() {
+        let mut roots = RootCertStore::empty();
+        let why = no_authorities(&roots, vec!["/etc/ssl: permission denied".into()]).unwrap();
+        assert!(
+            why.starts_with("/etc/ssl: permission denied") && why.contains("ca-certificates"),
+            "{why}"
+        );
+        assert!(
+            no_authorities(&roots, Vec::new())
+                .unwrap()
+                .starts_with("none were found")
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Authority::new(folder.path(), "ours").ca;
+        roots.add_parsable_certificates(tls::certificates(&ca, "a test").unwrap());
+        assert_eq!(no_authorities(&roots, vec!["one file is broken".into()]), None);
+    }
 }

@@ -148,6 +148,39 @@ impl Sampler {
     }
 }
 
+/// Decides which pauses of one destination are logged: one in [`SAMPLE_EVERY`], and each that lasts that long. The end
+/// of a pause is logged if its beginning was.
+#[derive(Debug, Default)]
+pub(crate) struct PauseLog {
+    logged: Option<Instant>,
+    /// The current pause was logged.
+    said: bool,
+    /// Pauses since the last line.
+    pauses: u64,
+}
+
+impl PauseLog {
+    /// The destination is paused. `is_new`: it was not paused before. Returns how many pauses were not logged since the
+    /// last line, if this one must be logged.
+    pub(crate) fn paused(&mut self, is_new: bool, now: Instant) -> Option<u64> {
+        if is_new {
+            self.said = false;
+            self.pauses += 1;
+        }
+        let lately = |at| now.saturating_duration_since(at) < SAMPLE_EVERY;
+        if self.said || self.logged.is_some_and(lately) {
+            return None;
+        }
+        (self.said, self.logged) = (true, Some(now));
+        Some(std::mem::take(&mut self.pauses).saturating_sub(1))
+    }
+
+    /// The pause is over. Returns whether this must be logged.
+    pub(crate) fn resumed(&mut self) -> bool {
+        std::mem::take(&mut self.said)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +214,22 @@ mod tests {
             Some(0),
             "old fingerprints make room"
         );
+    }
+
+    #[test]
+    fn short_pauses_in_a_row_are_logged_once_in_a_while_and_a_long_one_always() {
+        let mut log = PauseLog::default();
+        let start = Instant::now();
+        assert_eq!(log.paused(true, start), Some(0));
+        assert_eq!(log.paused(false, start), None, "a further failure");
+        assert!(log.resumed());
+        for second in 1..5 {
+            assert_eq!(log.paused(true, start + Duration::from_secs(second)), None);
+            assert!(!log.resumed());
+        }
+        assert_eq!(log.paused(true, start + Duration::from_secs(5)), None);
+        assert_eq!(log.paused(false, start + SAMPLE_EVERY), Some(4), "it lasts");
+        assert_eq!(log.paused(false, start + SAMPLE_EVERY * 3), None);
+        assert!(log.resumed());
     }
 }

@@ -20,7 +20,7 @@ pub struct Settlement {
     pub published: Vec<Seq>,
     /// Delivered from the side table, which they leave.
     pub published_parked: Vec<Parked>,
-    /// Tried and failed. They wait in the side table, and their keys wait with them.
+    /// Tried and failed, or not to be tried now. They wait in the side table, and their keys wait with them.
     pub failed: Vec<Failed>,
     /// Not tried, because an earlier event of the key waits in the side table. They wait there behind it.
     pub held: Vec<Parked>,
@@ -45,6 +45,8 @@ pub struct Failed {
     pub parked: Parked,
     /// Including this one.
     pub attempts: u32,
+    /// Whether this attempt was counted. Not if the event only waits: for its destination, or for its schema.
+    pub charged: bool,
     pub failure: FailedTry,
     pub retry_in: Duration,
 }

@@ -96,6 +96,8 @@ pub struct Capabilities {
     pub deduplicates: bool,
     /// The largest payload that it accepts, in bytes, if it knows.
     pub payload_bytes_max: Option<usize>,
+    /// At most this many events in one batch. The outcomes of a batch are known when its slowest event is answered.
+    pub batch_events_max: Option<usize>,
     /// Its events are delivered by the event log: the engine has every one of them appended, whatever its route says.
     pub delivers_to_event_log: bool,
 }

@@ -16,6 +16,7 @@
 //!
 //! No event waits for the collector. While it is away, spans wait within a limit. Beyond it, events are not traced.
 
+mod answer;
 mod exporter;
 mod otlp;
 mod parent;
@@ -135,15 +136,17 @@ impl Traces {
         })
     }
 
-    /// A batch is about to be sent. `None`: none of its events is traced. `seed` must be different each time.
+    /// A batch is about to be sent. `None`: none of its events is traced. `seed` must be different each time. `trial`: it
+    /// tries destinations that accept nothing.
     pub(crate) fn begin<'a>(
         self: &Arc<Self>,
         sink: &Arc<str>,
         batch: impl ExactSizeIterator<Item = &'a StoredEvent>,
         now: Timestamp,
         seed: u64,
+        trial: bool,
     ) -> Option<Sending> {
-        Sending::begin(self, sink, batch, now, seed)
+        Sending::begin(self, sink, batch, now, seed, trial)
     }
 
     /// An event died without an attempt.

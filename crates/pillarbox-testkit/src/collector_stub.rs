@@ -8,7 +8,9 @@ use std::{
 };
 
 use opentelemetry_proto::tonic::{
-    collector::trace::v1::ExportTraceServiceRequest,
+    collector::trace::v1::{
+        ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+    },
     common::v1::{KeyValue, any_value::Value},
     trace::v1::Span,
 };
@@ -29,6 +31,7 @@ struct State {
     head: String,
     requests: usize,
     status: Option<u16>,
+    rejected_spans: i64,
 }
 
 /// A running stub on its own port, until it is dropped.
@@ -54,6 +57,11 @@ impl CollectorStub {
     /// Answers everything with this status from now on, and keeps no spans. 200 keeps them again.
     pub fn answer(&self, status: u16) {
         lock(&self.state).status = Some(status).filter(|status| *status != 200);
+    }
+
+    /// Says from now on that it rejects so many spans of each request that it accepts.
+    pub fn reject(&self, spans: i64) {
+        lock(&self.state).rejected_spans = spans;
     }
 
     /// The head of the last request, in lower case.
@@ -153,12 +161,12 @@ async fn answer(stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
     let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or(0)];
     stream.read_exact(&mut body).await?;
     let request = ExportTraceServiceRequest::decode(&*body);
-    let status = {
+    let (status, rejected_spans) = {
         let mut state = lock(state);
         let posted = head.starts_with("post /v1/traces ");
         state.head = head;
         state.requests += 1;
-        match (state.status, request) {
+        let status = match (state.status, request) {
             (Some(status), _) => status,
             (None, Ok(request)) if posted => {
                 for of_resource in request.resource_spans {
@@ -170,9 +178,17 @@ async fn answer(stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
             }
             (None, Ok(_)) => 404,
             (None, Err(_)) => 400,
-        }
+        };
+        (status, state.rejected_spans)
     };
-    let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let partial_success = (rejected_spans > 0).then(|| ExportTracePartialSuccess {
+        rejected_spans,
+        error_message: "rejected by the stub".into(),
+    });
+    let body = ExportTraceServiceResponse { partial_success }.encode_to_vec();
+    let length = body.len();
+    let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
     stream.write_all(answer.as_bytes()).await?;
+    stream.write_all(&body).await?;
     stream.shutdown().await
 }

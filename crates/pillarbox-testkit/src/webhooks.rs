@@ -77,6 +77,12 @@ pub enum Reply {
     Status(u16),
     /// A status, after a while.
     Late(Duration, u16),
+    /// A status with `Retry-After`, in seconds.
+    RetryAfter(u64, u16),
+    /// 307 to this port.
+    Redirect(u16),
+    /// A status, and a body that never ends.
+    Endless(u16),
     /// Closes the connection without an answer.
     Break,
 }
@@ -197,13 +203,28 @@ impl Shared {
                 std::thread::sleep(wait);
             }
             self.waiting.fetch_sub(1, Ordering::SeqCst);
-            let (Reply::Status(status) | Reply::Late(_, status)) = reply else {
-                return Ok(());
+            let (status, header) = match reply {
+                Reply::Status(status) | Reply::Late(_, status) => (status, String::new()),
+                Reply::RetryAfter(seconds, status) => (status, format!("Retry-After: {seconds}\r\n")),
+                Reply::Redirect(port) => (307, format!("Location: http://127.0.0.1:{port}/\r\n")),
+                Reply::Break => return reader.get_ref().shutdown(Shutdown::Both),
+                Reply::Endless(status) => return endless(reader.get_mut(), status),
             };
-            let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            let answer = format!("HTTP/1.1 {status} x\r\n{header}Content-Length: 0\r\n\r\n");
             reader.get_mut().write_all(answer.as_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// Until the client closes the connection.
+fn endless(stream: &mut TcpStream, status: u16) -> std::io::Result<()> {
+    let head = format!("HTTP/1.1 {status} x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    loop {
+        stream.write_all(b"400\r\n")?;
+        stream.write_all(&[b'x'; 0x400])?;
+        stream.write_all(b"\r\n")?;
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::health::DestinationHealth;
+use crate::log::PauseLog;
 use crate::sink::DestinationName;
 
 /// Unique within this relay. The numbers are small, because the window has a queue for each.
@@ -22,6 +23,7 @@ pub(super) struct Destination {
     /// `sink/stream topic[partition]`.
     pub(super) label: Arc<str>,
     pub(super) health: DestinationHealth,
+    pub(super) pauses: PauseLog,
     /// When it last accepted an event, or refused one because of the event itself.
     pub(super) answered_at: Option<Instant>,
 }
@@ -99,7 +101,8 @@ fn add(
     list.push(Destination {
         sink,
         label: label.into(),
-        health: DestinationHealth::Up,
+        health: DestinationHealth::default(),
+        pauses: PauseLog::default(),
         answered_at: None,
     });
     if by_sink.len() <= sink {

@@ -30,7 +30,7 @@ use crate::{
     health::{self, Health, HealthLimits},
     metrics::recorded::Recorded,
     settlement::Settlement,
-    sink::audit::Audited,
+    sink::audit::{AuditProblem, Audited},
     store::{Sample, Trouble, TroubleKind},
     trace::Traces,
 };
@@ -45,7 +45,7 @@ const LOOP_SILENT_MAX: Duration = Duration::from_secs(30);
 pub struct Progress {
     pub read: AtomicU64,
     pub published: AtomicU64,
-    /// Failures counted against an event.
+    /// Failed attempts that were counted against an event, also those that killed it.
     pub failed: AtomicU64,
     pub held: AtomicU64,
     pub dead: AtomicU64,
@@ -300,8 +300,9 @@ impl Progress {
         now.unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    pub(crate) fn audited(&self, sink: &str, audited: &Audited) {
-        self.audits.found(sink, audited, self.now());
+    /// Returns the problems that are new.
+    pub(crate) fn audited<'a>(&self, sink: &str, audited: &'a Audited) -> Vec<&'a AuditProblem> {
+        self.audits.found(sink, audited, self.now())
     }
 
     pub(super) fn stalled_is(&self, waiting_for: Option<&str>) {
@@ -344,6 +345,7 @@ impl Progress {
             what,
             why,
             since,
+            events: None,
         };
         let sinks = report.sinks.into_iter().filter_map(|(sink, state)| match state {
             SinkState::Up | SinkState::Untried => None,
@@ -355,13 +357,18 @@ impl Progress {
         let stalled = stalled.map(|outage| trouble(TroubleKind::Stall, relay.to_owned(), outage));
         let audits = report.audits.into_iter();
         let lost = audits.filter_map(|(sink, audit)| {
-            let Loss { since, ids, .. } = audit.loss?;
+            let Loss { since, ids, events } = audit.loss?;
             let why = audit::shown(&ids);
-            Some(trouble(TroubleKind::Loss, sink, Outage { why, since }))
+            Some(Trouble {
+                events: Some(events),
+                ..trouble(TroubleKind::Loss, sink, Outage { why, since })
+            })
         });
         let mut troubles: Vec<Trouble> = stalled.chain(sinks).chain(paused).chain(lost).collect();
-        // Keep the oldest, so that a new trouble does not replace one that people know about.
-        troubles.sort_by_key(|trouble| trouble.since);
+        // A loss or a stall is never left out. Of the others keep the oldest, so that a new trouble does not replace
+        // one that people know about.
+        let is_rare = |trouble: &Trouble| matches!(trouble.kind, TroubleKind::Loss | TroubleKind::Stall);
+        troubles.sort_by_key(|trouble| (!is_rare(trouble), trouble.since));
         troubles.truncate(TROUBLES_MAX);
         troubles
     }
@@ -387,7 +394,9 @@ impl Progress {
     }
 
     pub(super) fn settled(&self, settlement: &Settlement) {
-        add(&self.failed, settlement.failed.len());
+        let charged = settlement.failed.iter().filter(|failed| failed.charged).count();
+        let killed = settlement.dead.iter().filter(|dead| dead.tried).count();
+        add(&self.failed, charged + killed);
         add(&self.held, settlement.held.len());
         add(&self.dead, settlement.dead.len());
         add(&self.settled, settlement.len());
@@ -402,3 +411,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn add(counter: &AtomicU64, events: usize) {
     counter.fetch_add(events as u64, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests;

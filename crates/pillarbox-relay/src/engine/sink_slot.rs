@@ -8,8 +8,9 @@ use rand::{RngExt, rngs::StdRng};
 use tokio::time::Instant;
 
 use super::{
+    Options,
     destinations::{DestinationId, Destinations},
-    health::{CHECK_WAIT_MAX, SinkHealth},
+    health::{CHECK_WAIT_MAX, Fault, SinkHealth},
     progress::Progress,
     window::{Entry, Resolution},
 };
@@ -64,6 +65,12 @@ impl SinkSlot {
             failing_check: false,
             failures: FailureLog::default(),
         }
+    }
+
+    /// How many events a batch may have.
+    pub(super) fn batch_events_max(&self, options: &Options) -> usize {
+        let own = self.sink.capabilities().batch_events_max.unwrap_or(usize::MAX);
+        options.batch_events_max.min(own).max(1)
     }
 
     /// When the sink must be checked: at the start, while it is down, and when it has had nothing to answer for a
@@ -131,7 +138,7 @@ impl SinkSlot {
         let mut broken: Option<String> = None;
         // If a destination accepted some events and not others, it is paused. Otherwise the others would be sent again
         // at once, in a loop.
-        let mut failed: Vec<(DestinationId, String)> = Vec::new();
+        let mut failed: Vec<(DestinationId, Fault)> = Vec::new();
         let mut answered: Vec<DestinationId> = Vec::new();
         let mut resolved = Vec::with_capacity(batch.len());
         let recorded = &judging.progress.recorded;
@@ -165,9 +172,7 @@ impl SinkSlot {
                 Verdict::DestinationDown => {
                     entry.suspect = error.kind.may_be_the_event();
                     let given_up = judging.given_up(destination, now);
-                    if failed.iter().all(|(known, _)| *known != destination) {
-                        failed.push((destination, error.message.clone()));
-                    }
+                    note_fault(&mut failed, destination, &error);
                     match given_up {
                         Some(max) => Resolution::Dead {
                             reason: DeadReason::MaxRetriesExceeded,
@@ -192,9 +197,9 @@ impl SinkSlot {
                         failure: self.failed(error.message),
                     }
                 }
+                // `Recorded::settled` counts deaths.
                 Verdict::Reject(reason) => {
                     note(&mut answered, destination);
-                    recorded.event_failed(&entry.event.event.event_type);
                     Resolution::Dead {
                         reason,
                         failure: self.failed(error.message),
@@ -210,8 +215,8 @@ impl SinkSlot {
                 judging.answered(destination, now);
             }
         }
-        for (destination, why) in failed {
-            judging.accepted_nothing(destination, &why, trial, now);
+        for (destination, fault) in failed {
+            judging.accepted_nothing(destination, &fault, trial, now);
         }
         match broken {
             Some(why) => self.broke(why, judging.progress),
@@ -275,26 +280,49 @@ impl Judging<'_> {
         destination.answered_at = Some(now);
         if let Some(paused) = destination.health.answered(now) {
             let label = &*destination.label;
-            tracing::info!(
-                destination = label,
-                paused_seconds = paused.as_secs(),
-                "the destination answers again; resuming"
-            );
+            if destination.pauses.resumed() {
+                tracing::info!(
+                    destination = label,
+                    paused_seconds = paused.as_secs(),
+                    "the destination answers again; resuming"
+                );
+            }
             self.progress.destination_is(label, None);
         }
     }
 
-    fn accepted_nothing(&mut self, number: DestinationId, why: &str, trial: bool, now: Instant) {
+    fn accepted_nothing(&mut self, number: DestinationId, fault: &Fault, trial: bool, now: Instant) {
         let destination = self.destinations.get_mut(number);
-        let label = &*destination.label;
-        if destination.health.failed(why, trial, now) {
+        let (label, why) = (&*destination.label, &*fault.why);
+        let is_new = destination.health.failed(fault, trial, now);
+        if let Some(not_logged) = destination.pauses.paused(is_new, now) {
             tracing::warn!(
                 destination = label,
                 why,
+                not_logged,
                 "the destination accepts nothing: pausing it; no attempt is counted"
             );
         }
         self.progress.destination_is(label, Some(why));
+    }
+}
+
+/// The first reason of each destination is kept, and the longest wait.
+fn note_fault(faults: &mut Vec<(DestinationId, Fault)>, destination: DestinationId, error: &SinkError) {
+    let may_be_the_event = error.kind.may_be_the_event();
+    match faults.iter_mut().find(|(known, _)| *known == destination) {
+        Some((_, fault)) => {
+            fault.retry_after = fault.retry_after.max(error.retry_after);
+            fault.may_be_the_event &= may_be_the_event;
+        }
+        None => {
+            let fault = Fault {
+                why: error.message.clone(),
+                retry_after: error.retry_after,
+                may_be_the_event,
+            };
+            faults.push((destination, fault));
+        }
     }
 }
 

@@ -213,15 +213,23 @@ impl Window {
     }
 
     /// Takes one event for the trial of a paused destination. If possible, not one that got no clear answer before, because
-    /// such an event may itself be the reason.
+    /// such an event may itself be the reason. Such events take turns: the latest is at the front.
     pub(super) fn take_trial(&mut self, destination: DestinationId) -> Option<Entry> {
         let queue = self.ready.get_mut(destination)?;
-        let at = queue.iter().position(|entry| !entry.suspect).unwrap_or(0);
-        queue.remove(at)
+        match queue.iter().position(|entry| !entry.suspect) {
+            Some(at) => queue.remove(at),
+            None => queue.pop_back(),
+        }
     }
 
     pub(super) fn has_ready(&self, destination: DestinationId) -> bool {
         self.ready.get(destination).is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// Whether an event for a trial is ready. One that may itself be the reason is tried only if there is no other.
+    pub(super) fn has_good_trial(&self, destination: DestinationId) -> bool {
+        let queue = self.ready.get(destination);
+        queue.is_some_and(|queue| queue.iter().any(|entry| !entry.suspect))
     }
 
     fn push_ready(&mut self, entry: Entry) {
@@ -258,6 +266,7 @@ impl Window {
                     self.settling.settlement.failed.push(Failed {
                         parked: entry.to_parked(),
                         attempts,
+                        charged: true,
                         failure,
                         retry_in,
                     });

@@ -154,7 +154,7 @@ impl Recorded {
         self.retry_delay_seconds.observe(delay.as_secs_f64());
     }
 
-    /// An event of this type was charged a failure, or is dead. Not for failures of a sink.
+    /// An event of this type was charged a failure and waits for a retry, or is dead. Not for failures of a sink.
     pub(crate) fn event_failed(&self, event_type: &str) {
         let mut label = EventTypeLabel {
             event_type: event_type.to_owned(),
@@ -174,6 +174,9 @@ impl Recorded {
                 reason: dead.reason.as_str(),
             };
             self.dead.get_or_create(&label).inc();
+            if let Some(subject) = &dead.subject {
+                self.event_failed(&subject.event_type);
+            }
         }
     }
 

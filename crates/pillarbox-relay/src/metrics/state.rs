@@ -62,7 +62,7 @@ impl State {
         writer.counter("discovered", "Events that this relay read", report.read)?;
         writer.counter(
             "failed_attempts",
-            "Failures counted against an event",
+            "Failed attempts that were counted against an event",
             report.failed,
         )?;
         writer.counter(
@@ -157,7 +157,7 @@ impl State {
 type AuditCounter = (&'static str, &'static str, fn(&AuditReport) -> u64);
 
 fn audits(writer: &mut Writer<'_>, report: &ProgressReport) -> fmt::Result {
-    let counters: [AuditCounter; 4] = [
+    let counters: [AuditCounter; 5] = [
         (
             "audit_checked",
             "Delivered events that the audit looked up at the sink",
@@ -176,6 +176,11 @@ fn audits(writer: &mut Writer<'_>, report: &ProgressReport) -> fmt::Result {
         ("audit_copies", "Events that the audit found twice", |audit| {
             audit.copies
         }),
+        (
+            "audit_failed",
+            "Audits that could not look up everything",
+            |audit| audit.failed,
+        ),
     ];
     for (name, help, value) in counters {
         let values = report.audits.iter();
@@ -206,6 +211,11 @@ fn outbox(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
         "events_pending_estimated",
         "1 if there are too many pending events to count them",
         u64::from(sample.pending_estimated),
+    )?;
+    writer.gauge(
+        "keys_held",
+        "Keys whose events wait behind a failing or a dead one. At most 10,000 events are looked at",
+        sample.keys_held,
     )?;
     writer.gauge(
         "oldest_age_seconds",

@@ -47,7 +47,7 @@ fn exporter() -> (Exporter, Arc<Progress>) {
     let audited = Audited {
         checked: 5,
         copies: 2,
-        ..Audited::default()
+        ..Audited::nothing("no right")
     };
     progress.audited(&sink, &audited);
     recorded.publish_error(&sink, SinkErrorKind::Busy);
@@ -60,6 +60,7 @@ fn exporter() -> (Exporter, Arc<Progress>) {
     });
     progress.set_sample(Sample {
         pending: 7,
+        keys_held: 3,
         dead: [(DeadReason::PoisonMessage, 1)].into(),
         oldest_age: Some(Duration::from_millis(1500)),
         rows: Some(10),
@@ -113,12 +114,14 @@ fn a_scrape_shows_what_was_recorded() {
         r#"outbox_events{state="dead"} 1"#,
         r#"outbox_dead_letters{reason="poison_message"} 1"#,
         "outbox_oldest_age_seconds 1.5",
+        "outbox_keys_held 3",
         r#"outbox_sink_up{sink="events"} 0"#,
         r#"outbox_backpressure_level{class="all"} 1"#,
         "outbox_table_hot_updates_total 8",
         r#"outbox_audit_checked_total{sink="events"} 5"#,
         r#"outbox_audit_copies_total{sink="events"} 2"#,
         r#"outbox_audit_lost_total{sink="events"} 0"#,
+        r#"outbox_audit_failed_total{sink="events"} 1"#,
     ] {
         has(&text, line);
     }

@@ -116,6 +116,7 @@ impl LogChannel {
                 tracing::error!(
                     what,
                     why,
+                    events = data.events,
                     since,
                     relays,
                     look,

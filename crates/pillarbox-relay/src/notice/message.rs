@@ -115,6 +115,9 @@ pub struct AboutTrouble {
     pub what: String,
     pub why: String,
     pub since: Timestamp,
+    /// How many events are lost, as far as relays found them. Only for a loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<u64>,
     /// The number of relays that report it.
     pub relays: u64,
     /// The outbox's table.
@@ -133,6 +136,7 @@ impl AboutTrouble {
             what: trouble.what.clone(),
             why: cut(&trouble.why, ERROR_CHARS_MAX),
             since: trouble.since,
+            events: trouble.events,
             relays,
             outbox: outbox.to_owned(),
             relay: relay.to_owned(),

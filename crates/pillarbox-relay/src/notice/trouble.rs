@@ -104,15 +104,23 @@ impl TroubleWatch {
         self.idle = (reported.is_empty() && !any_open).then_some(0);
 
         let mut count = 0;
+        for (fingerprint, reported) in grown(&reported, &told).take(NEWS_MAX) {
+            let telling = self.opened(now, fingerprint, reported, told.get(&**fingerprint).copied());
+            count += usize::from(self.notices.tell(&telling, channels).await?);
+        }
         for (fingerprint, is_there) in self.lasting(now, &reported, &told).into_iter().take(NEWS_MAX) {
             let before = told.get(&*fingerprint).copied();
-            let telling = match (is_there, reported.get(&fingerprint)) {
-                (true, Some(reported)) => self.opened(now, &fingerprint, reported, before),
-                _ => self.recovered(now, before),
+            let (telling, channels) = match (is_there, reported.get(&fingerprint)) {
+                (true, Some(reported)) => (self.opened(now, &fingerprint, reported, before), channels),
+                _ => {
+                    let Some((telling, is_silent)) = self.recovered(now, before) else {
+                        continue;
+                    };
+                    (telling, if is_silent { &channels[..0] } else { channels })
+                }
             };
-            if let Some(telling) = telling {
-                count += usize::from(self.notices.tell(&telling, channels).await?);
-            }
+            let told = self.notices.tell(&telling, channels).await?;
+            count += usize::from(told && !channels.is_empty());
         }
         Ok(count)
     }
@@ -166,14 +174,14 @@ impl TroubleWatch {
         fingerprint: &str,
         reported: &Reported,
         before: Option<&Told>,
-    ) -> Option<Telling> {
+    ) -> Telling {
         let Reported { trouble, relays } = reported;
         let about = AboutTrouble::new(fingerprint, trouble, *relays, &self.outbox, &self.relay);
-        Some(telling(now, Kind::TroubleOpened, before, about))
+        telling(now, Kind::TroubleOpened, before, about)
     }
 
-    /// `None`: it was never announced.
-    fn recovered(&self, now: Timestamp, before: Option<&Told>) -> Option<Telling> {
+    /// And whether nobody is told. A loss never recovers: relays only stop showing it. `None`: it was never announced.
+    fn recovered(&self, now: Timestamp, before: Option<&Told>) -> Option<(Telling, bool)> {
         let before = before?;
         let unknown = || {
             let trouble = Trouble {
@@ -181,17 +189,34 @@ impl TroubleWatch {
                 what: "unknown".into(),
                 why: "unknown".into(),
                 since: before.told_at,
+                events: None,
             };
             AboutTrouble::new(&before.fingerprint, &trouble, 0, &self.outbox, &self.relay)
         };
         let mut about = AboutTrouble::deserialize(&before.about).unwrap_or_else(|_| unknown());
         about.relays = 0;
         about.relay.clone_from(&self.relay);
-        Some(telling(now, Kind::TroubleRecovered, Some(before), about))
+        let is_silent = about.trouble == TroubleKind::Loss;
+        Some((
+            telling(now, Kind::TroubleRecovered, Some(before), about),
+            is_silent,
+        ))
     }
 }
 
-/// Each trouble once, with the reason from the relay that met it first.
+/// Announced losses of which more events were found since.
+fn grown<'a>(
+    reported: &'a BTreeMap<String, Reported>,
+    told: &HashMap<&str, &Told>,
+) -> impl Iterator<Item = (&'a String, &'a Reported)> {
+    reported.iter().filter(|(fingerprint, reported)| {
+        let told = told.get(&***fingerprint);
+        let open = told.filter(|told| told.state == ToldState::Open);
+        open.is_some_and(|told| reported.trouble.events.is_some_and(|events| events > told.count))
+    })
+}
+
+/// Each trouble once, with the reason from the relay that met it first. Each relay finds losses of its own.
 fn merged(troubles: Vec<Trouble>) -> BTreeMap<String, Reported> {
     let mut merged: BTreeMap<String, Reported> = BTreeMap::new();
     for trouble in troubles {
@@ -201,9 +226,12 @@ fn merged(troubles: Vec<Trouble>) -> BTreeMap<String, Reported> {
             }
             Some(known) => {
                 known.relays += 1;
+                let both = known.trouble.events.zip(trouble.events);
+                let events = both.map(|(known, more)| known + more);
                 if trouble.since < known.trouble.since {
                     known.trouble = trouble;
                 }
+                known.trouble.events = events;
             }
         }
     }
@@ -211,7 +239,7 @@ fn merged(troubles: Vec<Trouble>) -> BTreeMap<String, Reported> {
 }
 
 fn telling(now: Timestamp, kind: Kind, before: Option<&Told>, about: AboutTrouble) -> Telling {
-    let of = (about.relays, about.since);
+    let of = (about.events.unwrap_or(about.relays), about.since);
     let fingerprint = about.fingerprint.clone();
     Telling::new(now, kind, before, fingerprint, of, about)
 }

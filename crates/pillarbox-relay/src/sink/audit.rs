@@ -1,42 +1,66 @@
 //! Looks up delivered events at the other side: the contract, and the sample of what to look up.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-};
+mod sample;
+
+use std::collections::HashMap;
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::SinkError;
+pub(crate) use self::sample::{Chosen, Sample};
 
 /// At most this many events are looked up in one audit.
 pub const AUDIT_EVENTS_MAX: usize = 200;
+/// At most this many events that could not be looked up are kept for the next audit. So the next audit has room for
+/// others.
+#[cfg(any(feature = "nats", feature = "kafka"))]
+const UNREAD_MAX: usize = AUDIT_EVENTS_MAX / 2;
 
 /// A sink that can look up what it has delivered.
 #[async_trait]
 pub trait Audit: Send + Sync + 'static {
     /// Looks up a sample of the events that were delivered since the last call: at most [`AUDIT_EVENTS_MAX`]. The first
-    /// call only begins to take samples. An error means that the sink could not look; it says nothing about events.
+    /// call only begins to take samples.
+    ///
+    /// Events that it can't look up say nothing: `problems` has the reasons, and the next call looks them up again, as
+    /// far as there is room. It also looks up again those that seem to be gone: only then they are `lost`.
     ///
     /// It never slows down `publish`, and it reads a bounded number of bytes.
-    async fn audit(&self) -> Result<Audited, SinkError>;
+    async fn audit(&self) -> Audited;
 }
 
 /// What an audit found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// Events that were looked up. `expired` and `lost` are among them.
+    /// Events that were looked up and judged. `expired` and `lost` are among them.
     pub checked: u64,
     /// Events that the other side has removed by its own limits.
     pub expired: u64,
     /// Events that were found a second time close by.
     pub copies: u64,
-    /// Events that are gone, although no limit of the other side explains it.
+    /// Events that are gone, although no limit of the other side explains it. Two audits did not find them.
     pub lost: Vec<Uuid>,
+    /// What could not be looked up: at most one problem for each stream or topic.
+    pub problems: Vec<AuditProblem>,
+}
+
+/// Why some events could not be looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditProblem {
+    /// The stream or topic. `None`: the whole sink.
+    pub place: Option<String>,
+    pub why: String,
+}
+
+impl Audited {
+    /// Nothing could be looked up.
+    pub(crate) fn nothing(why: impl Into<String>) -> Self {
+        let (place, why) = (None, why.into());
+        Self {
+            problems: vec![AuditProblem { place, why }],
+            ..Self::default()
+        }
+    }
 }
 
 /// What became of one event.
@@ -48,15 +72,75 @@ pub(crate) enum Fate {
     Lost,
 }
 
+/// An event to look up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry<R> {
+    pub(crate) receipt: R,
+    /// The audit before did not find it. It can be a race, so it is looked up twice.
+    pub(crate) missed: bool,
+}
+
+/// The result of an audit, and what the next audit looks up again.
 #[cfg(any(feature = "nats", feature = "kafka"))]
-impl Audited {
-    pub(crate) fn count(&mut self, id: Uuid, fate: Fate) {
-        self.checked += 1;
+pub(crate) struct Judged<R> {
+    pub(crate) audited: Audited,
+    missed: Vec<Entry<R>>,
+    unread: Vec<Entry<R>>,
+}
+
+#[cfg(any(feature = "nats", feature = "kafka"))]
+impl<R> Default for Judged<R> {
+    fn default() -> Self {
+        Self {
+            audited: Audited::default(),
+            missed: Vec::new(),
+            unread: Vec::new(),
+        }
+    }
+}
+
+#[cfg(any(feature = "nats", feature = "kafka"))]
+impl<R> Judged<R> {
+    pub(crate) fn judge(&mut self, id: Uuid, entry: Entry<R>, fate: Fate) {
+        if fate == Fate::Lost && !entry.missed {
+            let missed = true;
+            return self.missed.push(Entry { missed, ..entry });
+        }
+        self.audited.checked += 1;
         match fate {
             Fate::Found => {}
-            Fate::Expired => self.expired += 1,
-            Fate::Lost => self.lost.push(id),
+            Fate::Expired => self.audited.expired += 1,
+            Fate::Lost => self.audited.lost.push(id),
         }
+    }
+
+    /// It could not be looked up.
+    pub(crate) fn unread(&mut self, entry: Entry<R>) {
+        self.unread.push(entry);
+    }
+
+    /// Only the first problem of a place is kept.
+    pub(crate) fn problem(&mut self, place: &str, why: String) {
+        let problems = &mut self.audited.problems;
+        let place = Some(place.to_owned());
+        if problems.iter().all(|known| known.place != place) {
+            problems.push(AuditProblem { place, why });
+        }
+    }
+
+    /// Those that seem lost, and as many of the others as there is room for.
+    fn again(self) -> (Audited, Vec<Entry<R>>) {
+        let mut again = self.missed;
+        // Of every place the same share, so that one that is never readable does not displace the others.
+        let (unread, room) = (self.unread.len(), self.unread.len().min(UNREAD_MAX));
+        let is_kept = |index: usize| (index + 1) * room / unread != index * room / unread;
+        let unread = self.unread.into_iter().enumerate();
+        again.extend(
+            unread
+                .filter(|(index, _)| is_kept(*index))
+                .map(|(_, entry)| entry),
+        );
+        (self.audited, again)
     }
 }
 
@@ -67,85 +151,11 @@ pub(crate) struct Places(HashMap<Uuid, u64>);
 
 #[cfg(any(feature = "nats", feature = "kafka"))]
 impl Places {
-    /// Whether the event was seen at another place before.
-    pub(crate) fn is_copy(&mut self, id: Uuid, place: u64) -> bool {
-        *self.0.entry(id).or_insert(place) != place
+    /// Another place at which the event was seen before.
+    pub(crate) fn before(&mut self, id: Uuid, place: u64) -> Option<u64> {
+        let first = *self.0.entry(id).or_insert(place);
+        (first != place).then_some(first)
     }
-}
-
-/// Receipts of some of the latest events: a sample in which each batch since the last audit has the same chance.
-pub(crate) struct Sample<R> {
-    /// Nobody has asked for receipts yet, so none are kept.
-    unused: AtomicBool,
-    batches: AtomicU64,
-    kept: Mutex<Vec<R>>,
-}
-
-/// The event of a batch whose receipt is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) index: usize,
-    slot: usize,
-}
-
-impl<R> Default for Sample<R> {
-    fn default() -> Self {
-        Self {
-            unused: AtomicBool::new(true),
-            batches: AtomicU64::new(0),
-            kept: Mutex::default(),
-        }
-    }
-}
-
-impl<R> Sample<R> {
-    /// Chooses the event of a batch whose receipt is kept, if any. Costs one atomic operation for a batch.
-    pub(crate) fn choose(&self, events: usize) -> Option<Chosen> {
-        if events == 0 || self.unused.load(Ordering::Relaxed) {
-            return None;
-        }
-        chosen(self.batches.fetch_add(1, Ordering::Relaxed), events)
-    }
-
-    pub(crate) fn keep(&self, chosen: Chosen, receipt: R) {
-        let mut kept = self.kept();
-        match kept.get_mut(chosen.slot) {
-            Some(place) => *place = receipt,
-            None => kept.push(receipt),
-        }
-    }
-
-    /// The receipts since the last call.
-    pub(crate) fn take(&self) -> Vec<R> {
-        self.unused.store(false, Ordering::Relaxed);
-        let mut kept = self.kept();
-        self.batches.store(0, Ordering::Relaxed);
-        std::mem::take(&mut *kept)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<R>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The n-th batch replaces a random receipt with the probability `AUDIT_EVENTS_MAX / n` (reservoir sampling).
-fn chosen(n: u64, events: usize) -> Option<Chosen> {
-    let max = AUDIT_EVENTS_MAX as u64;
-    let slot = if n < max { n } else { scattered(n) % (n + 1) };
-    (slot < max).then(|| Chosen {
-        index: (scattered(!n) % events as u64) as usize,
-        slot: slot as usize,
-    })
-}
-
-/// SplitMix64: numbers that follow each other give numbers without a pattern.
-fn scattered(n: u64) -> u64 {
-    let mut z = n
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -153,57 +163,75 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_kept_until_somebody_asks() {
-        let sample = Sample::default();
-        assert_eq!(sample.choose(10), None);
-        assert_eq!(sample.take(), Vec::<u64>::new());
-        let chosen = sample.choose(1).unwrap();
-        assert_eq!(chosen.index, 0);
-        sample.keep(chosen, 7);
-        assert_eq!(sample.take(), [7]);
-        assert!(sample.take().is_empty());
-        assert_eq!(sample.choose(0), None);
+    #[cfg(any(feature = "nats", feature = "kafka"))]
+    fn an_event_is_lost_if_two_audits_miss_it() {
+        let (sample, ids) = (Sample::default(), [(); 3].map(|()| Uuid::now_v7()));
+        sample.open();
+        for id in ids {
+            sample.keep(sample.choose(1).unwrap(), id);
+        }
+        let mut first = Judged::default();
+        for entry in sample.open() {
+            first.judge(entry.receipt, entry, Fate::Lost);
+        }
+        assert_eq!(sample.close(first), Audited::default());
+        let mut second = Judged::default();
+        for (entry, fate) in sample
+            .open()
+            .into_iter()
+            .zip([Fate::Found, Fate::Lost, Fate::Expired])
+        {
+            second.judge(entry.receipt, entry, fate);
+        }
+        let judged = Audited {
+            checked: 3,
+            expired: 1,
+            lost: vec![ids[1]],
+            ..Audited::default()
+        };
+        assert_eq!(sample.close(second), judged);
+        assert!(sample.open().is_empty(), "each is judged once");
     }
 
     #[test]
-    fn a_sample_is_bounded_and_spread_over_all_batches() {
+    #[cfg(any(feature = "nats", feature = "kafka"))]
+    fn what_can_not_be_read_is_kept_in_a_bounded_number_and_leaves_room_for_others() {
         let sample = Sample::default();
-        sample.take();
-        let batches = 100 * AUDIT_EVENTS_MAX as u64;
-        for batch in 0..batches {
-            if let Some(chosen) = sample.choose(50) {
-                assert!(chosen.index < 50);
-                sample.keep(chosen, batch);
+        sample.open();
+        for round in 0..5_usize {
+            for n in 0..AUDIT_EVENTS_MAX {
+                sample.keep(sample.choose(1).unwrap(), (round, n));
+            }
+            let open = sample.open();
+            assert_eq!(open.len(), AUDIT_EVENTS_MAX);
+            assert!(open.iter().filter(|entry| entry.receipt.0 == round).count() >= AUDIT_EVENTS_MAX / 2);
+            let mut judged = Judged::default();
+            for entry in open {
+                judged.unread(entry);
+            }
+            judged.problem("s", "away".into());
+            judged.problem("s", "still away".into());
+            assert_eq!(sample.close(judged).problems.len(), 1);
+        }
+        // One that seems lost is never dropped for those that can't be read.
+        let mut judged = Judged::default();
+        for (n, entry) in sample.open().into_iter().enumerate() {
+            match n % 2 {
+                0 => judged.judge(Uuid::nil(), entry, Fate::Lost),
+                _ => judged.unread(entry),
             }
         }
-        let kept = sample.take();
-        assert_eq!(kept.len(), AUDIT_EVENTS_MAX);
-        for tenth in 0..10 {
-            let range = batches / 10 * tenth..batches / 10 * (tenth + 1);
-            let in_tenth = kept.iter().filter(|batch| range.contains(batch)).count();
-            assert!(
-                (5..40).contains(&in_tenth),
-                "{in_tenth} of {} in {range:?}",
-                kept.len()
-            );
-        }
-    }
-
-    #[test]
-    fn the_event_of_a_batch_has_no_pattern() {
-        let mut counts = [0; 10];
-        for n in 0..AUDIT_EVENTS_MAX as u64 {
-            counts[chosen(n, 10).unwrap().index] += 1;
-        }
-        assert!(counts.iter().all(|count| (8..40).contains(count)), "{counts:?}");
+        let missed = judged.missed.len();
+        sample.close(judged);
+        assert_eq!(sample.open().iter().filter(|entry| entry.missed).count(), missed);
     }
 
     #[test]
     #[cfg(any(feature = "nats", feature = "kafka"))]
     fn an_event_at_two_places_is_a_copy_and_the_same_place_read_twice_is_not() {
         let (mut places, id) = (Places::default(), Uuid::now_v7());
-        assert!(!places.is_copy(id, 1) && !places.is_copy(id, 1));
-        assert!(!places.is_copy(Uuid::now_v7(), 2));
-        assert!(places.is_copy(id, 2));
+        assert_eq!((places.before(id, 1), places.before(id, 1)), (None, None));
+        assert_eq!(places.before(Uuid::now_v7(), 2), None);
+        assert_eq!(places.before(id, 2), Some(1));
     }
 }

@@ -1,5 +1,7 @@
 //! What can go wrong at a sink. [`crate::verdict`] decides what it means.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::tls::PemError;
@@ -50,9 +52,10 @@ impl SinkErrorKind {
         Self::MissingStream,
     ];
 
-    /// Whether the event may be the reason, although the destination may be it as well.
+    /// Whether the event may be the reason, although the destination may be it as well. A gateway says that its backend
+    /// is unavailable also if the backend fails at this event.
     pub(crate) fn may_be_the_event(self) -> bool {
-        matches!(self, Self::Timeout | Self::Unclear)
+        matches!(self, Self::Timeout | Self::Unclear | Self::Unavailable)
     }
 
     /// Its name in metrics.
@@ -82,6 +85,9 @@ pub struct SinkError {
     pub message: String,
     /// The event may have arrived, because the answer was lost.
     pub in_doubt: bool,
+    /// The other side wants no event before this time has passed. If its destination is paused, the engine waits for
+    /// it, up to a limit.
+    pub retry_after: Option<Duration>,
 }
 
 impl From<PemError> for SinkError {
@@ -96,7 +102,13 @@ impl SinkError {
             kind,
             message: message.into(),
             in_doubt: false,
+            retry_after: None,
         }
+    }
+
+    pub fn retry_after(mut self, wait: Option<Duration>) -> Self {
+        self.retry_after = wait;
+        self
     }
 
     pub fn in_doubt(mut self) -> Self {

@@ -199,12 +199,15 @@ impl Sink for KafkaSink {
 
 #[async_trait]
 impl Audit for KafkaSink {
-    async fn audit(&self) -> Result<Audited, SinkError> {
-        let receipts = self.delivered.take();
-        if receipts.is_empty() {
-            return Ok(Audited::default());
+    async fn audit(&self) -> Audited {
+        let entries = self.delivered.open();
+        if entries.is_empty() {
+            return Audited::default();
         }
-        audit::look_up(&self.address, self.publish_timeout, receipts).await
+        match audit::look_up(&self.address, self.publish_timeout, entries).await {
+            Ok(judged) => self.delivered.close(judged),
+            Err(why) => Audited::nothing(why),
+        }
     }
 }
 

@@ -140,12 +140,15 @@ impl Sink for NatsSink {
 
 #[async_trait]
 impl Audit for NatsSink {
-    async fn audit(&self) -> Result<Audited, SinkError> {
-        let receipts = self.delivered.take();
-        if receipts.is_empty() {
-            return Ok(Audited::default());
+    async fn audit(&self) -> Audited {
+        let entries = self.delivered.open();
+        if entries.is_empty() {
+            return Audited::default();
         }
-        audit::look_up(&*self.connected().await?, receipts).await
+        match self.connected().await {
+            Ok(connection) => self.delivered.close(audit::look_up(&connection, entries).await),
+            Err(error) => Audited::nothing(error.message),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::{collections::HashMap, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 use tokio::{
     sync::Semaphore,
@@ -60,6 +61,7 @@ pub struct WebhookSink {
     headers: HeaderMap,
     timeout: Duration,
     client: reqwest::Client,
+    requests_max: usize,
     /// One for each request that may be sent now.
     permits: Semaphore,
 }
@@ -88,6 +90,7 @@ impl WebhookSink {
             headers,
             timeout: options.publish_timeout,
             client,
+            requests_max: requests_max.max(1),
             permits: Semaphore::new(requests_max.max(1)),
         })
     }
@@ -113,6 +116,10 @@ impl WebhookSink {
     }
 
     async fn send(&self, outgoing: &Outgoing, start_until: Instant) -> Outcome {
+        // A free permit is given even after the deadline, so the clock is asked first.
+        if Instant::now() >= start_until {
+            return Outcome::NotTried;
+        }
         // Closed never. If the time is over, other requests are slow, which says nothing about this event.
         let Ok(Ok(_permit)) = timeout_at(start_until, self.permits.acquire()).await else {
             return Outcome::NotTried;
@@ -124,10 +131,10 @@ impl WebhookSink {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         match request.timeout(self.timeout).send().await {
             Ok(answer) => {
-                let status = answer.status();
+                let outcome = outcome::of_answer(answer.status(), answer.headers(), Timestamp::now());
                 // Only the status matters, so errors while reading the body are ignored.
                 let _ = http_client::body(answer, ANSWER_BYTES_MAX).await;
-                outcome::of_status(status)
+                outcome
             }
             Err(error) => Outcome::Failed(outcome::of_error(error)),
         }
@@ -139,7 +146,11 @@ impl Sink for WebhookSink {
     fn capabilities(&self) -> Capabilities {
         // Not `ordered`: requests are independent of each other. So a later event that was accepted shows that the
         // receiver works, and that an unclear answer is the fault of its event.
-        Capabilities::default()
+        Capabilities {
+            // One slow request holds back only the outcomes of its batch.
+            batch_events_max: Some(self.requests_max),
+            ..Capabilities::default()
+        }
     }
 
     /// Any answer will do: it is the receiver's.

@@ -19,6 +19,8 @@ pub struct Sample {
     pub failed: u64,
     pub held: u64,
     pub delayed: u64,
+    /// Keys that are blocked: a failing, held or blocking dead event of them is in the side table.
+    pub keys_held: u64,
     /// Open dead letters by reason.
     pub dead: BTreeMap<DeadReason, u64>,
     /// Age of the oldest event that is pending (not delayed), failed or held.

@@ -17,6 +17,9 @@ pub struct Trouble {
     pub why: String,
     /// By the relay's clock, to the second.
     pub since: Timestamp,
+    /// How many events are lost. Only for a loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

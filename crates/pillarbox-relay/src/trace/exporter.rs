@@ -15,6 +15,7 @@ use url::Url;
 
 use super::{
     TraceError, Traces,
+    answer::{self, Rejected},
     otlp::{self, Spans},
 };
 use crate::http_client;
@@ -27,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long a stopping relay sends its last spans.
 const LAST_SPANS: Duration = Duration::from_secs(2);
-/// The answer is not used. A little of it is read so that the connection can be reused.
+/// More of an answer is not read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
 pub(super) struct Collector {
@@ -63,7 +64,8 @@ impl Collector {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    async fn send(&self, spans: &Spans) -> Result<(), Refusal> {
+    /// Returns which of them it dropped.
+    async fn send(&self, spans: &Spans) -> Result<Rejected, Refusal> {
         let request = self
             .client
             .post(self.endpoint.clone())
@@ -74,10 +76,13 @@ impl Collector {
             .await
             .map_err(|error| Refusal::Away(http_client::words(error)))?;
         let status = answer.status();
-        let _ = http_client::body(answer, ANSWER_BYTES_MAX).await;
+        let body = http_client::body(answer, ANSWER_BYTES_MAX).await;
         if status.is_success() {
-            self.accepted.fetch_add(spans.count, Ordering::Relaxed);
-            return Ok(());
+            let mut rejected = answer::rejected(&body.unwrap_or_default());
+            rejected.spans = rejected.spans.min(spans.count);
+            self.accepted
+                .fetch_add(spans.count - rejected.spans, Ordering::Relaxed);
+            return Ok(rejected);
         }
         let why = format!("it answered {}", status.as_u16());
         // As the specification of OTLP says.
@@ -97,6 +102,8 @@ struct Exporting {
     /// The request that must be sent next.
     unsent: Option<Spans>,
     outage: Option<Outage>,
+    /// The collector dropped some spans of the latest request that it accepted.
+    rejecting: bool,
 }
 
 /// The collector accepts no spans.
@@ -142,7 +149,7 @@ impl Traces {
             }
             let Some(spans) = &exporting.unsent else { return };
             match self.collector.send(spans).await {
-                Ok(()) => self.accepted(exporting),
+                Ok(rejected) => self.accepted(exporting, &rejected),
                 Err(Refusal::Away(why)) => return self.refused(exporting, &why),
                 Err(Refusal::Final(why)) => {
                     self.queue.drop_spans(spans.count);
@@ -155,13 +162,19 @@ impl Traces {
         }
     }
 
-    fn accepted(&self, exporting: &mut Exporting) {
+    fn accepted(&self, exporting: &mut Exporting, rejected: &Rejected) {
         if let Some(outage) = exporting.outage.take() {
             tracing::info!(
                 outage_seconds = outage.since.elapsed().as_secs(),
                 dropped = self.dropped() - outage.dropped,
                 "the trace collector accepts spans again"
             );
+        }
+        self.queue.drop_spans(rejected.spans);
+        let before = std::mem::replace(&mut exporting.rejecting, rejected.spans > 0);
+        if exporting.rejecting && !before {
+            let (spans, why) = (rejected.spans, &*rejected.why);
+            tracing::warn!(spans, why, "the trace collector rejects some spans");
         }
     }
 

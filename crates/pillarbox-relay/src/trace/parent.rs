@@ -7,6 +7,8 @@ use pillarbox::{
 use uuid::Uuid;
 
 const SAMPLED: u8 = 0b01;
+/// Sampled, and a random trace id. We write version 0, in which all other flags are 0.
+const KNOWN_FLAGS: u8 = 0b11;
 /// `00-<32 hex digits>-<16>-<2>`
 const LENGTH: usize = 55;
 
@@ -35,7 +37,7 @@ impl<'a> EventTrace<'a> {
                 trace,
                 cause,
                 traceparent,
-                flags,
+                flags: flags & KNOWN_FLAGS,
                 state: header(event, TRACESTATE).unwrap_or_default(),
                 delivery: delivery_id(event.id, cause),
             }),
@@ -217,6 +219,15 @@ mod tests {
         }
         let later = event().header("traceparent", format!("cc-{}-what-comes", &PARENT[3..]));
         assert!(EventTrace::of(&later, 0.0).is_some(), "a later version");
+        let later = event().header(
+            "traceparent",
+            format!("{}-x", PARENT.replace("00-", "cc-").replace("-01", "-ff")),
+        );
+        let sent = EventTrace::of(&later, 0.0).unwrap().with_parent(&later, 0xab);
+        assert_eq!(
+            sent.headers["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-00000000000000ab-03",
+            "its flags have no meaning in version 0"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     event::StoredEvent,
     settlement::{DeadReason, FailedTry},
-    sink::{Outcome, Outgoing},
+    sink::{Outcome, Outgoing, SinkError},
 };
 
 /// A batch with traced events. The ids of its spans are chosen before it is sent, because the messages contain them.
@@ -24,6 +24,11 @@ pub(crate) struct Sending {
     began: Timestamp,
     /// The span of each event's attempt. 0: the event is not traced.
     attempts: Vec<u64>,
+    /// It tries destinations that accept nothing. An outage can have any number of trials, so those that only show that
+    /// it lasts get no span.
+    trial: bool,
+    /// Trials that failed, and when. They get a span if they are counted.
+    unwritten: Vec<(usize, SinkError, Timestamp)>,
 }
 
 impl Sending {
@@ -34,6 +39,7 @@ impl Sending {
         batch: impl ExactSizeIterator<Item = &'a StoredEvent>,
         began: Timestamp,
         seed: u64,
+        trial: bool,
     ) -> Option<Self> {
         let mut attempts = Vec::new();
         let length = batch.len();
@@ -53,6 +59,8 @@ impl Sending {
             sink: sink.clone(),
             began,
             attempts,
+            trial,
+            unwritten: Vec::new(),
         })
     }
 
@@ -71,12 +79,13 @@ impl Sending {
 
     /// Writes a span for each attempt, and the others of the events that are delivered.
     pub(crate) fn answered<'a>(
-        &self,
+        &mut self,
         batch: impl Iterator<Item = &'a StoredEvent>,
         outcomes: &[Outcome],
         now: Timestamp,
     ) {
         let mut spans = Spans::default();
+        let mut unwritten = Vec::new();
         for (index, (stored, outcome)) in batch.zip(outcomes).enumerate() {
             let Some((trace, attempt)) = self.trace(index, stored) else {
                 continue;
@@ -84,10 +93,11 @@ impl Sending {
             let way = self.way(stored, trace);
             match outcome {
                 Outcome::NotTried => {}
-                Outcome::Failed(error) => {
-                    let error = Some((error.kind.as_str(), error.message.as_str()));
-                    way.attempt(attempt, self.began, now, error, &mut spans);
+                // If it may have arrived, a consumer continues from its span.
+                Outcome::Failed(error) if self.trial && !error.in_doubt => {
+                    unwritten.push((index, error.clone(), now));
                 }
+                Outcome::Failed(error) => way.attempt(attempt, self.began, now, Some(error), &mut spans),
                 Outcome::Delivered => {
                     if stored.attempts == 0 {
                         way.wait(attempt, self.began, &mut spans);
@@ -98,6 +108,7 @@ impl Sending {
             }
         }
         self.traces.queue.push(&spans);
+        self.unwritten = unwritten;
     }
 
     /// This attempt was counted as a failure. `death`: it was the last one.
@@ -115,6 +126,9 @@ impl Sending {
         let way = self.way(stored, trace);
         if stored.attempts == 0 {
             way.wait(attempt, self.began, &mut spans);
+        }
+        if let Some((_, error, at)) = self.unwritten.iter().find(|(known, ..)| *known == index) {
+            way.attempt(attempt, self.began, *at, Some(error), &mut spans);
         }
         if let Some((reason, failure)) = death {
             way.delivery(now, Some((reason, &failure.error)), &mut spans);
@@ -193,7 +207,7 @@ impl<'a> Way<'a> {
         id: u64,
         start: Timestamp,
         end: Timestamp,
-        error: Option<(&'static str, &str)>,
+        error: Option<&SinkError>,
         spans: &mut Spans,
     ) {
         let mut attributes = vec![
@@ -205,13 +219,13 @@ impl<'a> Way<'a> {
             ),
         ];
         self.describe(&mut attributes);
-        attributes.extend(error.map(|(kind, _)| ("error.type", Value::Text(kind))));
+        attributes.extend(error.map(|error| ("error.type", Value::Text(error.kind.as_str()))));
         let span = Span {
             name: ["publish ", &self.stored.event.topic],
             kind: Kind::Producer,
             start: nanoseconds(start),
             attributes: &attributes,
-            error: error.map(|(_, message)| message),
+            error: error.map(|error| &*error.message),
             ..self.span(id, end)
         };
         spans.push(&span);
@@ -286,16 +300,16 @@ mod tests {
         let (sink, event) = ("events".into(), stored());
         let batch = || std::iter::once(&event);
         let now = Timestamp::UNIX_EPOCH;
-        let first = traces.begin(&sink, batch(), now, 1).unwrap();
+        let mut first = traces.begin(&sink, batch(), now, 1, false).unwrap();
         first.answered(batch(), &[Outcome::Delivered], now);
-        assert!(traces.begin(&sink, batch(), now, 2).is_none(), "no room");
+        assert!(traces.begin(&sink, batch(), now, 2, false).is_none(), "no room");
         assert_eq!(traces.dropped(), 3);
         traces.died_untried(&event, DeadReason::PoisonMessage, "x", now);
         assert_eq!(traces.dropped(), 4);
         let sent = traces.queue.take().unwrap();
         assert_eq!(sent.count, 3);
         traces.queue.sent(&sent);
-        assert!(traces.begin(&sink, batch(), now, 3).is_some());
+        assert!(traces.begin(&sink, batch(), now, 3, false).is_some());
     }
 
     #[test]

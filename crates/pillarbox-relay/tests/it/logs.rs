@@ -1,5 +1,6 @@
 //! The log lines that docs/LOGS.md promises, and the state of a sink that has no events.
 
+mod documented;
 mod enqueued;
 
 use std::{
@@ -238,4 +239,59 @@ async fn a_sink_without_events_is_asked_and_its_outage_is_logged_with_its_length
         gone.elapsed()
     );
     relay.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_database_is_logged_once_with_its_length() {
+    let (log, _guard) = Log::start();
+    let (store, sink) = (MemoryStore::default(), Refusing::default());
+    let relay = start(&store, &sink);
+    wait::until("it works", async || !log.lines("took over lanes").is_empty()).await;
+    store.set_away(true);
+    let away = || relay.progress.report().store_down.is_some();
+    wait::until("it is known to be away", async || away()).await;
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    let gone = log.lines("the database is away; retrying");
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    assert!(gone[0]["level"] == "WARN" && gone[0]["why"].is_string());
+    assert!(log.lines("the database is back").is_empty());
+    store.set_away(false);
+    wait::until("it is back", async || !away()).await;
+    let back = log.lines("the database is back");
+    assert_eq!(back.len(), 1, "{back:?}");
+    assert!(
+        (90..95).contains(&back[0]["outage_seconds"].as_u64().unwrap()),
+        "{back:?}"
+    );
+    relay.stop().await.unwrap();
+}
+
+/// A constant rate limit: half of the events of each batch are refused.
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_is_paused_again_and_again_is_logged_once_in_a_while() {
+    let (log, _guard) = Log::start();
+    let (store, sink) = (MemoryStore::default(), Refusing::default());
+    let mut transaction = store.begin();
+    for (n, event) in (0..200).map(event).enumerate() {
+        let refusals = (n as u32 % 5, SinkErrorKind::Full);
+        sink.refusals.lock().unwrap().insert(event.id, refusals);
+        transaction.enqueue(event);
+    }
+    transaction.commit();
+    let relay = start(&store, &sink);
+    let began = tokio::time::Instant::now();
+    wait::until("all are delivered", async || {
+        relay.progress.report().published == 200
+    })
+    .await;
+    let seconds = began.elapsed().as_secs() as usize;
+    relay.stop().await.unwrap();
+    let paused = log.lines("the destination accepts nothing: pausing it; no attempt is counted");
+    let resumed = log.lines("the destination answers again; resuming");
+    assert!(
+        !paused.is_empty() && paused.len() <= 1 + seconds / 10,
+        "{seconds} s: {paused:?}"
+    );
+    assert!(resumed.len() <= paused.len(), "{resumed:?}");
+    assert_eq!(paused[0]["not_logged"], 0);
 }

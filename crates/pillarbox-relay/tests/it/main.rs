@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod checks;
+mod counters;
 mod engine;
 mod logs;
 mod memory;

@@ -238,3 +238,54 @@ async fn spans_wait_for_a_collector_that_is_overloaded_and_not_for_one_that_refu
     );
     relay.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn spans_that_the_collector_rejects_count_as_dropped() {
+    let (scene, collector) = (Scene::new().await, CollectorStub::start().await.unwrap());
+    collector.reject(2);
+    scene.enqueue(&[traced("a", PARENT)]).await;
+    let relay = scene.relay(Some(&collector.url()), 0.0);
+    let metrics = relay.metrics(PREFIX, ScaleLimits::default());
+    for line in ["outbox_trace_spans_total 1", "outbox_trace_spans_dropped_total 2"] {
+        wait::until(line, async || metrics.text().lines().any(|known| known == line)).await;
+    }
+    relay.stop().await.unwrap();
+}
+
+/// The destination accepts nothing for many trials.
+#[tokio::test]
+async fn an_outage_has_a_span_for_its_first_attempt_and_for_the_last_one() {
+    let (scene, collector) = (Scene::new().await, CollectorStub::start().await.unwrap());
+    let event = traced("a", PARENT);
+    scene.sink.refuse(&event, 5, SinkErrorKind::Unavailable);
+    scene.enqueue(std::slice::from_ref(&event)).await;
+    let relay = scene.relay(Some(&collector.url()), 0.0);
+    let headers = tried(&scene, &event, 6).await;
+    relay.stop().await.unwrap();
+    let spans = collector.spans();
+    let [first, last] = named(&spans, "publish ")[..] else {
+        panic!("{spans:#?}")
+    };
+    assert_eq!((failure(first), failure(last)), (Some("not like this"), None));
+    assert_eq!(traceparent(last), headers[5]["traceparent"]);
+    assert_eq!(spans.len(), 4, "with `wait` and `deliver`");
+}
+
+/// A trial that ends in a failure of the event's own is an attempt that counts.
+#[tokio::test]
+async fn a_trial_that_kills_its_event_has_a_span() {
+    let (scene, collector) = (Scene::new().await, CollectorStub::start().await.unwrap());
+    let event = traced("a", PARENT);
+    scene.sink.refuse(&event, u32::MAX, SinkErrorKind::Unavailable);
+    scene.enqueue(std::slice::from_ref(&event)).await;
+    let relay = scene.relay(Some(&collector.url()), 0.0);
+    tried(&scene, &event, 2).await;
+    scene.sink.refuse(&event, 1, SinkErrorKind::Refused);
+    let spans = collector.until(4).await;
+    relay.stop().await.unwrap();
+    let kinds: Vec<_> = named(&spans, "publish ")
+        .iter()
+        .map(|span| attribute(span, "error.type").unwrap())
+        .collect();
+    assert_eq!(kinds, ["unavailable", "refused"]);
+}

@@ -197,7 +197,10 @@ pub async fn a_bad_event_fails_alone(mut harness: impl SinkHarness) {
         );
     }
     if let Some(arrived) = harness.arrived().await {
-        assert!(payloads(&arrived).starts_with(&["1".to_owned(), "2".to_owned()]));
+        let mut payloads = payloads(&arrived);
+        payloads.truncate(2);
+        payloads.sort();
+        assert_eq!(payloads, ["1", "2"]);
         assert!(arrived.iter().all(|event| event.key != "bad"));
     }
 }
@@ -242,11 +245,14 @@ pub async fn an_outage_is_reported_in_time_and_ends(mut harness: impl SinkHarnes
         let Outcome::Failed(error) = outcome else {
             panic!("nobody was there to take it: {outcome:?}")
         };
+        // A request on a connection that breaks at this moment may have arrived.
+        let broke = error.kind == SinkErrorKind::Unclear && error.in_doubt;
         assert!(
-            matches!(
-                error.kind,
-                SinkErrorKind::Unreachable | SinkErrorKind::Timeout | SinkErrorKind::Unavailable
-            ),
+            broke
+                || matches!(
+                    error.kind,
+                    SinkErrorKind::Unreachable | SinkErrorKind::Timeout | SinkErrorKind::Unavailable
+                ),
             "{error:?}"
         );
     }

@@ -1,5 +1,7 @@
 //! The administration of the store in memory, for tests.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use pillarbox::{Enqueued, Event, Limits, lane::LANES};
@@ -32,7 +34,10 @@ impl Admin for MemoryStore {
     async fn sample(&self) -> Result<Sample, StoreError> {
         let world = self.call().await?;
         let status = world.status();
+        let parked = world.parked.values().filter(|row| !row.delayed);
+        let keys: BTreeSet<_> = parked.map(|row| (row.lane, &row.key)).collect();
         let mut sample = Sample {
+            keys_held: keys.len() as u64,
             pending: status.pending,
             failed: status.failed,
             held: status.held,

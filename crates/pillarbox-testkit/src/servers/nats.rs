@@ -105,6 +105,15 @@ impl Nats {
         self.with(Server::start).await;
     }
 
+    /// The same, but without its streams: as if it had lost its disk.
+    pub async fn start_again_empty(&mut self) {
+        self.with(|server| {
+            fs::remove_dir_all(server.service.folder().join("jetstream"))?;
+            server.start()
+        })
+        .await;
+    }
+
     pub async fn restart(&mut self) {
         self.with(|server| server.service.end("TERM").and_then(|()| server.start()))
             .await;

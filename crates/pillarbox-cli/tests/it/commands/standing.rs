@@ -24,6 +24,7 @@ async fn status_shows_troubles() {
         what: "events/ORDERS orders.placed".into(),
         why: "the stream ORDERS is missing".into(),
         since: "2026-11-16T15:00:00Z".parse().unwrap(),
+        events: None,
     };
     store.report(relay, &[trouble]).await.unwrap();
     let words = "events/ORDERS orders.placed has been paused since 2026-11-16T15:00:00Z: the stream ORDERS is missing";

@@ -1,7 +1,7 @@
 //! What the audits of the sinks have found.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,10 +11,16 @@ use serde::Serialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::{audit::LOST_IDS_MAX, sink::audit::Audited};
+use crate::{
+    audit::LOST_IDS_MAX,
+    sink::audit::{AuditProblem, Audited},
+};
 
 /// For this long after the latest loss, the relay is unhealthy.
 const LOSS_SHOWN: Duration = Duration::from_secs(3_600);
+
+/// So many problems are shown.
+const PROBLEMS_MAX: usize = 5;
 
 /// By sink.
 #[derive(Debug, Default)]
@@ -25,6 +31,8 @@ struct Record {
     /// Since the start, except for `loss`.
     totals: AuditReport,
     loss_at: Option<Instant>,
+    /// The streams and topics that the latest audit could not read.
+    unreadable: BTreeSet<Option<String>>,
 }
 
 /// The audits of a sink since the relay's start.
@@ -38,7 +46,9 @@ pub struct AuditReport {
     pub copies: u64,
     /// Removed by the sink's own limits.
     pub expired: u64,
-    /// Why the latest audit could not look.
+    /// Audits that could not look up everything.
+    pub failed: u64,
+    /// What the latest audit could not look up, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The events that were lost lately. It is forgotten an hour after the latest loss.
@@ -64,7 +74,13 @@ impl Audits {
         self.lock().entry(sink.to_owned()).or_default();
     }
 
-    pub(crate) fn found(&self, sink: &str, audited: &Audited, now: Timestamp) {
+    /// Returns the problems that the audit before did not have.
+    pub(crate) fn found<'a>(
+        &self,
+        sink: &str,
+        audited: &'a Audited,
+        now: Timestamp,
+    ) -> Vec<&'a AuditProblem> {
         let mut records = self.lock();
         let record = records.entry(sink.to_owned()).or_default();
         record.forget_old_loss();
@@ -73,7 +89,8 @@ impl Audits {
         totals.copies += audited.copies;
         totals.expired += audited.expired;
         totals.lost += lost;
-        totals.problem = None;
+        totals.failed += u64::from(!audited.problems.is_empty());
+        totals.problem = shown(&audited.problems);
         if lost > 0 {
             let loss = totals.loss.get_or_insert_with(|| Loss {
                 since: now,
@@ -85,13 +102,12 @@ impl Audits {
             loss.ids.extend(audited.lost.iter().take(room));
             record.loss_at = Some(Instant::now());
         }
-    }
-
-    /// Returns whether this is new.
-    pub(crate) fn failed(&self, sink: &str, why: &str) -> bool {
-        let mut records = self.lock();
-        let problem = &mut records.entry(sink.to_owned()).or_default().totals.problem;
-        problem.replace(why.to_owned()).is_none()
+        let places = audited.problems.iter().map(|problem| problem.place.clone());
+        let before = std::mem::replace(&mut record.unreadable, places.collect());
+        let problems = audited.problems.iter();
+        problems
+            .filter(|problem| !before.contains(&problem.place))
+            .collect()
     }
 
     pub(super) fn report(&self) -> BTreeMap<String, AuditReport> {
@@ -102,6 +118,16 @@ impl Audits {
         };
         records.iter_mut().map(report).collect()
     }
+}
+
+/// The first ones, for people.
+fn shown(problems: &[AuditProblem]) -> Option<String> {
+    let first: Vec<&str> = problems.iter().take(PROBLEMS_MAX).map(|it| &*it.why).collect();
+    let first = (!first.is_empty()).then(|| first.join("; "))?;
+    Some(match problems.len() {
+        ..=PROBLEMS_MAX => first,
+        more => format!("{first}; and {} more", more - PROBLEMS_MAX),
+    })
 }
 
 impl Record {
@@ -128,6 +154,7 @@ mod tests {
             expired: 1,
             copies: 2,
             lost: ids[..4].to_vec(),
+            problems: Vec::new(),
         };
         audits.found("out", &audited, now);
         let rest = Audited {
@@ -153,12 +180,32 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_news_once_until_an_audit_succeeds() {
+    fn the_problem_of_a_stream_is_news_once_until_it_can_be_read() {
         let audits = Audits::default();
-        assert!(audits.failed("out", "no right"));
-        assert!(!audits.failed("out", "no right"));
-        audits.found("out", &Audited::default(), Timestamp::UNIX_EPOCH);
-        assert_eq!(audits.report()["out"].problem, None);
-        assert!(audits.failed("out", "no right"));
+        let found = |places: &[&str]| {
+            let problems = places.iter().map(|place| AuditProblem {
+                place: Some((*place).to_owned()),
+                why: format!("no right to read {place}"),
+            });
+            let audited = Audited {
+                problems: problems.collect(),
+                ..Audited::default()
+            };
+            let news = audits.found("out", &audited, Timestamp::UNIX_EPOCH);
+            news.into_iter()
+                .filter_map(|problem| problem.place.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found(&["a"]), ["a"]);
+        assert_eq!(found(&["a", "b"]), ["b"]);
+        let report = audits.report()["out"].clone();
+        assert_eq!(report.problem.unwrap(), "no right to read a; no right to read b");
+        found(&["a", "b", "c", "d", "e", "f", "g"]);
+        let report = audits.report()["out"].clone();
+        assert!(report.problem.unwrap().ends_with("read e; and 2 more"));
+        assert!(found(&[]).is_empty());
+        let report = audits.report()["out"].clone();
+        assert_eq!((report.problem, report.failed), (None, 3));
+        assert_eq!(found(&["a"]), ["a"]);
     }
 }

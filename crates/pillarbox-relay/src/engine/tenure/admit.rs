@@ -181,9 +181,7 @@ impl Tenure<'_> {
 
     pub(super) fn rejected(&self, event: &StoredEvent, target: &Target, error: String) -> Dead {
         let after = target.after_death;
-        let recorded = &self.context.progress.recorded;
-        recorded.validation_errors.inc();
-        recorded.event_failed(&event.event.event_type);
+        self.context.progress.recorded.validation_errors.inc();
         self.trace_death(event, DeadReason::SchemaValidationFailed, &error);
         Dead {
             seq: event.seq,
@@ -200,10 +198,6 @@ impl Tenure<'_> {
     }
 
     pub(super) fn no_route(&self, event: &StoredEvent, key: Option<String>) -> Dead {
-        self.context
-            .progress
-            .recorded
-            .event_failed(&event.event.event_type);
         let error = format!(
             "no route matches the topic `{}`: add one to `routes`, then replay the event",
             event.event.topic

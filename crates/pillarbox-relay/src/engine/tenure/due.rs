@@ -125,10 +125,11 @@ impl Tenure<'_> {
         self.look_at_due_again(more_after, next, admitted);
     }
 
-    /// Whether a paused destination already has an event for its trial. Its other events stay in the side table.
+    /// Whether a paused destination already has an event for its trial. Its other events stay in the side table. If its
+    /// only event may be the reason itself, another one is read: otherwise one bad event could pause it for ever.
     pub(super) fn has_trial(&self, destination: DestinationId) -> bool {
         self.is_paused_within_limit(destination)
-            && (self.window.has_ready(destination) || self.trying.contains(&destination))
+            && (self.window.has_good_trial(destination) || self.trying.contains(&destination))
     }
 
     pub(super) fn look_at_due_again(

@@ -28,6 +28,8 @@ const PARK_AFTER: Duration = Duration::from_secs(5);
 /// If the trial of a paused destination is overdue by this much, the relay has no events for it. Those in the side
 /// table are due every second.
 const TRIAL_OVERDUE: Duration = Duration::from_secs(30);
+/// An event that may itself be the reason of a failure waits this long for others to be sent with it.
+const COMPANY_WAIT: Duration = Duration::from_millis(500);
 /// A destination that answered within this time counts as working.
 const WORKED_LATELY: Duration = Duration::from_secs(60);
 /// Parked events are due again after this. They are skipped while their destination is paused.
@@ -48,7 +50,11 @@ impl Tenure<'_> {
             .batches_max(self.context.options.publishers_max);
         while self.in_flight[sink].batches < batches_max && self.leases.is_valid() {
             let mut open: Vec<DestinationId> = self.destinations.of_sink(sink).to_vec();
-            open.retain(|&number| self.window.has_ready(number) && !self.is_paused_within_limit(number));
+            open.retain(|&number| {
+                self.window.has_ready(number)
+                    && !self.is_paused_within_limit(number)
+                    && !self.waits_for_company(number)
+            });
             if open.is_empty() {
                 return;
             }
@@ -56,12 +62,21 @@ impl Tenure<'_> {
             self.turn = self.turn.wrapping_add(1);
             let first = self.turn % open.len();
             open.rotate_left(first);
-            let batch = self
-                .window
-                .take_batch(open, self.context.options.batch_events_max);
+            let max = self.slots[sink].batch_events_max(&self.context.options);
+            let batch = self.window.take_batch(open, max);
             self.in_flight[sink].batches += 1;
             self.publish(sink, batch, false);
         }
+    }
+
+    /// Whether all events that are ready may be at fault, and the destination has just accepted another one. An event that
+    /// is sent alone is never found to be at fault, so wait a little for others.
+    fn waits_for_company(&self, number: DestinationId) -> bool {
+        let destination = self.destinations.get(number);
+        let lately = |at: Instant| at.elapsed() < COMPANY_WAIT;
+        !self.slots[destination.sink].sink.capabilities().ordered
+            && !self.window.has_good_trial(number)
+            && destination.answered_at.is_some_and(lately)
     }
 
     /// Starts one batch with an event for each paused destination whose trial is due. It runs beside the other batches,
@@ -76,10 +91,11 @@ impl Tenure<'_> {
             return;
         }
         let now = Instant::now();
+        let max = self.slots[sink].batch_events_max(&self.context.options);
         let mut batch = Vec::new();
         for &number in self.destinations.of_sink(sink) {
             let due = self.destinations.get(number).health.next_trial();
-            if batch.len() < self.context.options.batch_events_max
+            if batch.len() < max
                 && due.is_some_and(|at| at <= now)
                 && self.is_paused_within_limit(number)
                 && let Some(entry) = self.window.take_trial(number)
@@ -107,11 +123,12 @@ impl Tenure<'_> {
         let clock = self.context.options.clock;
         self.spawn(Job::Publish, async move {
             let events = || batch.iter().map(|entry| &*entry.event);
-            let sending = traces.and_then(|(traces, seed)| traces.begin(&name, events(), clock(), seed));
+            let mut sending =
+                traces.and_then(|(traces, seed)| traces.begin(&name, events(), clock(), seed, trial));
             let began = Instant::now();
             let outcomes = sink_slot::publish(client, &batch, sending.as_ref(), answer_max).await;
             progress.recorded.answered(&name, began.elapsed());
-            if let Some(sending) = &sending {
+            if let Some(sending) = &mut sending {
                 sending.answered(events(), &outcomes, clock());
             }
             Done::Published {

@@ -143,6 +143,42 @@ fn an_event_without_a_clear_answer_is_sent_first() {
     assert_eq!(seqs(&window.take_batch([0], 10)), [1, 3, 4, 2]);
 }
 
+/// One that fails for its own reasons must not be the only one that is tried.
+#[test]
+fn the_trials_of_a_paused_destination_take_turns() {
+    let mut window = Window::new(vec![false], [], 0);
+    for (seq, key) in (1..).zip(["a", "b", "c"]) {
+        window.admit_parked(Entry::new(stored(seq, key), to(0), None), false);
+    }
+    let mut tried = Vec::new();
+    for _ in 0..2 {
+        let mut trial = window.take_trial(0).unwrap();
+        tried.push(trial.event.seq);
+        trial.suspect = true;
+        window.complete(all(vec![trial], Resolution::Returned));
+        if window.can_park(0) {
+            window.park(0, &failure("no answer"), Duration::ZERO);
+        }
+    }
+    assert_eq!(tried, [1, 2]);
+    assert!(
+        window.has_ready(0) && !window.has_good_trial(0),
+        "another one is read"
+    );
+    assert!(
+        !window.can_park(0),
+        "both stay, so the store returns the next one"
+    );
+    window.admit_parked(Entry::new(stored(3, "c"), to(0), None), false);
+    assert!(window.has_good_trial(0));
+    for seq in [3, 1, 2, 3] {
+        let mut trial = window.take_trial(0).unwrap();
+        assert_eq!(trial.event.seq, seq);
+        trial.suspect = true;
+        window.complete(all(vec![trial], Resolution::Returned));
+    }
+}
+
 #[test]
 fn after_a_death_the_next_event_of_the_key_is_sent() {
     let mut window = window(false);

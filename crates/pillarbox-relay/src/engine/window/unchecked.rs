@@ -31,6 +31,7 @@ impl Window {
         self.settling.settlement.failed.push(Failed {
             parked: entry.to_parked(),
             attempts: entry.event.attempts,
+            charged: false,
             failure,
             retry_in,
         });

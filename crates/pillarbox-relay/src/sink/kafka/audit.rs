@@ -1,7 +1,7 @@
 //! Looks up delivered events in their partitions by offset, and judges what became of those that are gone.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -17,10 +17,7 @@ use uuid::Uuid;
 use super::{CLOUDEVENTS, address::Address, reports::Place, settings};
 use crate::{
     envelope::{Envelope, id::id_in},
-    sink::{
-        SinkError, SinkErrorKind,
-        audit::{Audited, Fate, Places},
-    },
+    sink::audit::{Entry, Fate, Judged, Places},
 };
 
 /// From one event to the next, this many messages between them are read. A larger gap is skipped.
@@ -30,6 +27,7 @@ const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A delivered event.
+#[derive(Debug, Clone)]
 pub(super) struct Receipt {
     pub(super) id: Uuid,
     pub(super) envelope: Envelope,
@@ -37,11 +35,12 @@ pub(super) struct Receipt {
     pub(super) place: Place,
 }
 
+/// A topic that can't be read does not affect the others. `Err`: nothing can be looked up, and why.
 pub(super) async fn look_up(
     address: &Address,
     timeout: Duration,
-    receipts: Vec<Receipt>,
-) -> Result<Audited, SinkError> {
+    entries: Vec<Entry<Receipt>>,
+) -> Result<Judged<Receipt>, String> {
     let mut config = settings::connection(address, timeout);
     config
         // Nothing is committed. The client wants a group all the same.
@@ -49,42 +48,44 @@ pub(super) async fn look_up(
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "error")
         .set("enable.partition.eof", "true")
+        // Otherwise a partition seems to end where another producer has begun a transaction.
+        .set("isolation.level", "read_uncommitted")
         // Read little more than is looked up.
         .set("queued.min.messages", "1")
         .set("max.partition.fetch.bytes", "65536")
         .set("fetch.wait.max.ms", "50");
+    let transactions = address.transactional_id.is_some();
     let looking = spawn_blocking(move || {
-        let consumer: BaseConsumer = config.create()?;
         let mut audit = Audit {
-            consumer,
+            consumer: config.create()?,
+            committed: match transactions {
+                true => Some(config.set("isolation.level", "read_committed").create()?),
+                false => None,
+            },
             timeout,
             deadline: Instant::now() + TIME_MAX,
             bytes_left: READ_BYTES_MAX,
         };
-        audit.all(receipts)
+        Ok(audit.all(entries))
     });
     match looking.await {
-        Ok(audited) => audited.map_err(|error| unreadable(&error)),
-        Err(_) => Err(SinkError::new(
-            SinkErrorKind::Unavailable,
-            "the audit was interrupted",
-        )),
+        Ok(judged) => judged.map_err(|error: KafkaError| unreadable(&error)),
+        Err(_) => Err("the audit was interrupted".into()),
     }
 }
 
-fn unreadable(error: &KafkaError) -> SinkError {
+fn unreadable(error: &KafkaError) -> String {
     let what = settings::plain(error);
-    SinkError::new(
-        SinkErrorKind::Unavailable,
-        format!(
-            "delivered events can't be read: {what}. The relay's user needs Read on its topics and on the group \
-             pillarbox-audit"
-        ),
+    format!(
+        "delivered events can't be read: {what}. The relay's user needs Read on its topics and on the group \
+         pillarbox-audit"
     )
 }
 
 struct Audit {
     consumer: BaseConsumer,
+    /// Reads only what was committed. A transaction that was aborted leaves its messages in the partition.
+    committed: Option<BaseConsumer>,
     timeout: Duration,
     deadline: Instant,
     bytes_left: usize,
@@ -97,68 +98,89 @@ struct Read {
 }
 
 impl Audit {
-    fn all(&mut self, receipts: Vec<Receipt>) -> Result<Audited, KafkaError> {
-        let mut by_partition: BTreeMap<(String, i32), Vec<Receipt>> = BTreeMap::new();
-        for receipt in receipts {
-            let partition = (receipt.topic.clone(), receipt.place.partition);
-            by_partition.entry(partition).or_default().push(receipt);
+    fn all(&mut self, entries: Vec<Entry<Receipt>>) -> Judged<Receipt> {
+        let mut by_partition: BTreeMap<(String, i32), Vec<Entry<Receipt>>> = BTreeMap::new();
+        for entry in entries {
+            let partition = (entry.receipt.topic.clone(), entry.receipt.place.partition);
+            by_partition.entry(partition).or_default().push(entry);
         }
-        let mut audited = Audited::default();
-        for ((topic, partition), mut receipts) in by_partition {
-            receipts.sort_by_key(|receipt| receipt.place.offset);
-            self.partition(&topic, partition, &receipts, &mut audited)?;
+        let mut judged = Judged::default();
+        for ((topic, partition), mut entries) in by_partition {
+            entries.sort_by_key(|entry| entry.receipt.place.offset);
+            let mut entries = VecDeque::from(entries);
+            if let Err(error) = self.partition(&topic, partition, &mut entries, &mut judged) {
+                judged.problem(&topic, format!("topic {topic}: {}", unreadable(&error)));
+            }
+            // The sample is smaller this time if too much was read already.
+            let full = self.is_full();
+            entries
+                .into_iter()
+                .filter(|entry| entry.missed || !full)
+                .for_each(|entry| judged.unread(entry));
         }
-        Ok(audited)
+        judged
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes_left == 0
     }
 
     fn is_over(&self) -> bool {
-        self.bytes_left == 0 || Instant::now() >= self.deadline
+        self.is_full() || Instant::now() >= self.deadline
     }
 
+    /// Removes from `entries` what it has judged.
     fn partition(
         &mut self,
         topic: &str,
         partition: i32,
-        receipts: &[Receipt],
-        audited: &mut Audited,
+        entries: &mut VecDeque<Entry<Receipt>>,
+        judged: &mut Judged<Receipt>,
     ) -> Result<(), KafkaError> {
         let mut extent = None;
         let mut next: Option<i64> = None;
         let mut places = Places::default();
-        for receipt in receipts {
-            if self.is_over() {
-                break;
-            }
-            let wanted = receipt.place.offset;
+        while let Some(Receipt {
+            id, envelope, place, ..
+        }) = entries.front().map(|entry| &entry.receipt)
+            && !self.is_over()
+        {
+            let (id, wanted) = (*id, place.offset);
             if extent.is_none() {
                 extent = Some(self.extent(topic, partition)?);
             }
-            if let Some(fate) = extent.and_then(|extent| outside(wanted, extent)) {
-                audited.count(receipt.id, fate);
-                continue;
-            }
-            if next.is_none_or(|next| !(next..=next + GAP_MAX).contains(&wanted)) {
-                self.seek(topic, partition, wanted)?;
-            }
-            let found = loop {
-                let Some(read) = self.read(&receipt.envelope)? else {
-                    break None;
+            let mut fate = extent.and_then(|extent| outside(wanted, extent));
+            if fate.is_none() {
+                if next.is_none_or(|next| !(next..=next + GAP_MAX).contains(&wanted)) {
+                    seek(&self.consumer, topic, partition, wanted)?;
+                }
+                let found = loop {
+                    let Some(read) = self.read(envelope)? else {
+                        break None;
+                    };
+                    next = Some(read.offset + 1);
+                    let before = read.id.and_then(|id| places.before(id, read.offset as u64));
+                    if let Some(before) = before
+                        && self.is_committed(topic, partition, before as i64)
+                        && self.is_committed(topic, partition, read.offset)
+                    {
+                        judged.audited.copies += 1;
+                    }
+                    if read.offset >= wanted {
+                        break Some(read);
+                    }
                 };
-                next = Some(read.offset + 1);
-                let copy = read.id.is_some_and(|id| places.is_copy(id, read.offset as u64));
-                audited.copies += u64::from(copy);
-                if read.offset >= wanted {
-                    break Some(read);
-                }
-            };
-            match found {
-                Some(read) => audited.count(receipt.id, inside(receipt, &read)),
-                // It may be gone since the extent was read.
-                None => {
-                    let now = self.extent(topic, partition)?;
-                    audited.count(receipt.id, outside(wanted, now).unwrap_or(Fate::Expired));
-                    next = None;
-                }
+                fate = Some(match found {
+                    Some(read) => inside(id, wanted, &read),
+                    // It may be gone since the extent was read.
+                    None => {
+                        next = None;
+                        outside(wanted, self.extent(topic, partition)?).unwrap_or(Fate::Expired)
+                    }
+                });
+            }
+            if let (Some(entry), Some(fate)) = (entries.pop_front(), fate) {
+                judged.judge(id, entry, fate);
             }
         }
         Ok(())
@@ -173,10 +195,14 @@ impl Audit {
         }
     }
 
-    fn seek(&self, topic: &str, partition: i32, offset: i64) -> Result<(), KafkaError> {
-        let mut to = TopicPartitionList::new();
-        to.add_partition_offset(topic, partition, Offset::Offset(offset))?;
-        self.consumer.assign(&to)
+    /// Whether the transaction of a message was committed. If an open one hides it, it counts as aborted.
+    fn is_committed(&self, topic: &str, partition: i32, offset: i64) -> bool {
+        let Some(committed) = &self.committed else {
+            return true;
+        };
+        let sought = seek(committed, topic, partition, offset);
+        let next = sought.ok().and_then(|()| committed.poll(self.timeout));
+        matches!(next, Some(Ok(message)) if message.offset() == offset)
     }
 
     /// The next message. `None`: there is none up to the end of the partition.
@@ -195,6 +221,12 @@ impl Audit {
             id: id_in(envelope, CLOUDEVENTS, |name| header(&message, name), body),
         }))
     }
+}
+
+fn seek(consumer: &BaseConsumer, topic: &str, partition: i32, offset: i64) -> Result<(), KafkaError> {
+    let mut to = TopicPartitionList::new();
+    to.add_partition_offset(topic, partition, Offset::Offset(offset))?;
+    consumer.assign(&to)
 }
 
 fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a str> {
@@ -221,11 +253,11 @@ fn outside(offset: i64, extent: Option<(i64, i64)>) -> Option<Fate> {
 }
 
 /// What became of an event whose offset is in the partition. `read` is the first message from there on.
-fn inside(receipt: &Receipt, read: &Read) -> Fate {
+fn inside(id: Uuid, offset: i64, read: &Read) -> Fate {
     match read {
         // Compaction removes single messages.
-        Read { offset, .. } if *offset > receipt.place.offset => Fate::Expired,
-        Read { id, .. } if *id == Some(receipt.id) => Fate::Found,
+        Read { offset: found, .. } if *found > offset => Fate::Expired,
+        Read { id: found, .. } if *found == Some(id) => Fate::Found,
         _ => Fate::Lost,
     }
 }
@@ -242,22 +274,13 @@ mod tests {
         assert_eq!(outside(15, None), Some(Fate::Lost), "the topic is gone");
 
         let id = Uuid::now_v7();
-        let receipt = Receipt {
-            id,
-            envelope: Envelope::Raw,
-            topic: "t".into(),
-            place: Place {
-                partition: 0,
-                offset: 15,
-            },
-        };
         for (offset, found, fate) in [
             (15, Some(id), Fate::Found),
             (15, Some(Uuid::now_v7()), Fate::Lost),
             (15, None, Fate::Lost),
             (16, Some(Uuid::now_v7()), Fate::Expired),
         ] {
-            assert_eq!(inside(&receipt, &Read { offset, id: found }), fate);
+            assert_eq!(inside(id, 15, &Read { offset, id: found }), fate);
         }
     }
 }

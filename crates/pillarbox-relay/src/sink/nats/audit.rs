@@ -1,7 +1,10 @@
 //! Looks up delivered events in their streams by sequence, and judges what became of those that are gone.
 
+mod extent;
+
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     time::Duration,
 };
 
@@ -13,13 +16,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use self::extent::{Extent, gone};
 use super::{
     connect::Connection,
-    streams::{Answer, ApiError, ask},
+    streams::{Answer, ApiError, ask_domain, is_name},
 };
 use crate::sink::{
     SinkError, SinkErrorKind,
-    audit::{Audited, Fate, Places},
+    audit::{Entry, Fate, Judged, Places},
 };
 
 /// Copies are looked for behind this many of the events, this far.
@@ -32,11 +36,21 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// Where the server says that it stored an event.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Place {
-    stream: String,
+    #[serde(flatten)]
+    at: At,
     seq: u64,
 }
 
+/// A stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+struct At {
+    stream: String,
+    /// The JetStream domain. A stream of another domain is behind a leaf node, and only its own domain's API knows it.
+    domain: Option<String>,
+}
+
 /// A delivered event.
+#[derive(Debug, Clone)]
 pub(super) struct Receipt {
     pub(super) id: Uuid,
     pub(super) place: Place,
@@ -45,7 +59,19 @@ pub(super) struct Receipt {
 impl Place {
     /// From an acknowledgement.
     pub(super) fn read(acknowledgement: &[u8]) -> Option<Self> {
-        serde_json::from_slice(acknowledgement).ok()
+        let place: Self = serde_json::from_slice(acknowledgement).ok()?;
+        // They become part of a subject.
+        let named = is_name(&place.at.stream) && place.at.domain.as_deref().is_none_or(is_name);
+        named.then_some(place)
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.domain {
+            None => write!(f, "stream {}", self.stream),
+            Some(domain) => write!(f, "stream {} of the domain {domain}", self.stream),
+        }
     }
 }
 
@@ -57,18 +83,8 @@ enum Seen {
     NoStream,
 }
 
-/// A stream's limits and its extent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Extent {
-    first: u64,
-    last: u64,
-    /// Its limits remove the oldest messages.
-    drops_oldest: bool,
-    /// They can also remove a message between others.
-    drops_any: bool,
-}
-
-pub(super) async fn look_up(connection: &Connection, receipts: Vec<Receipt>) -> Result<Audited, SinkError> {
+/// A stream that can't be read does not affect the others.
+pub(super) async fn look_up(connection: &Connection, entries: Vec<Entry<Receipt>>) -> Judged<Receipt> {
     let mut audit = Audit {
         connection,
         deadline: Instant::now() + TIME_MAX,
@@ -77,48 +93,74 @@ pub(super) async fn look_up(connection: &Connection, receipts: Vec<Receipt>) -> 
         places: HashMap::new(),
         copies: HashSet::new(),
     };
-    let mut audited = Audited::default();
-    let step = receipts.len().div_ceil(WINDOWS).max(1);
-    for (n, Receipt { id, place }) in receipts.iter().enumerate() {
-        if audit.is_over() {
-            break;
+    let mut judged = Judged::default();
+    let mut unreadable: HashSet<At> = HashSet::new();
+    let step = entries.len().div_ceil(WINDOWS).max(1);
+    for (n, entry) in entries.into_iter().enumerate() {
+        let Receipt { id, place } = entry.receipt.clone();
+        if audit.is_full() && !entry.missed {
+            // The sample is smaller this time.
+            continue;
         }
-        let fate = match audit.seen(place).await? {
-            Seen::Message(found) if found == Some(*id) => Fate::Found,
-            // Another event is in its place, so this is another stream of that name.
-            Seen::Message(_) | Seen::NoStream => Fate::Lost,
-            Seen::Nothing => audit.fate(place).await?,
+        if audit.is_over() || audit.is_full() || unreadable.contains(&place.at) {
+            judged.unread(entry);
+            continue;
+        }
+        let fate = match audit.fate(id, &place).await {
+            Ok(fate) => fate,
+            Err(error) => {
+                judged.problem(&place.at.to_string(), error.message);
+                unreadable.insert(place.at);
+                judged.unread(entry);
+                continue;
+            }
         };
-        audited.count(*id, fate);
-        if fate == Fate::Found && n % step == 0 {
-            audit.look_behind(place).await?;
+        judged.judge(id, entry, fate);
+        if fate == Fate::Found
+            && n % step == 0
+            && let Err(error) = audit.look_behind(&place).await
+        {
+            judged.problem(&place.at.to_string(), error.message);
+            unreadable.insert(place.at);
         }
     }
-    audited.copies = audit.copies.len() as u64;
-    Ok(audited)
+    judged.audited.copies = audit.copies.len() as u64;
+    judged
 }
 
 struct Audit<'a> {
     connection: &'a Connection,
     deadline: Instant,
     bytes_left: usize,
-    extents: HashMap<String, Option<Extent>>,
-    /// For each stream.
-    places: HashMap<String, Places>,
-    copies: HashSet<(String, u64)>,
+    extents: HashMap<At, Option<Extent>>,
+    places: HashMap<At, Places>,
+    copies: HashSet<(At, u64)>,
 }
 
 impl Audit<'_> {
+    fn is_full(&self) -> bool {
+        self.bytes_left == 0
+    }
+
     fn is_over(&self) -> bool {
-        self.bytes_left == 0 || Instant::now() >= self.deadline
+        Instant::now() >= self.deadline
+    }
+
+    async fn fate(&mut self, id: Uuid, place: &Place) -> Result<Fate, SinkError> {
+        Ok(match self.seen(place).await? {
+            Seen::Message(found) if found == Some(id) => Fate::Found,
+            // Another event is in its place, so this is another stream of that name.
+            Seen::Message(_) | Seen::NoStream => Fate::Lost,
+            Seen::Nothing => self.gone(place).await?,
+        })
     }
 
     async fn seen(&mut self, place: &Place) -> Result<Seen, SinkError> {
-        let what = format!("STREAM.MSG.GET.{}", place.stream);
-        let Answer(answer) = ask(self.connection, &what, &json!({ "seq": place.seq })).await?;
+        let what = format!("STREAM.MSG.GET.{}", place.at.stream);
+        let Answer(answer) = self.ask(&place.at, &what, &json!({ "seq": place.seq })).await?;
         let mut answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return refused(&place.stream, &error),
+            Err(error) => return refused(&place.at, &error),
         };
         let message = answer["message"].take();
         let text = |name: &str| message[name].as_str().unwrap_or_default();
@@ -126,9 +168,9 @@ impl Audit<'_> {
         self.bytes_left = self.bytes_left.saturating_sub(size);
         let id = id_in(text("hdrs"));
         if let Some(id) = id {
-            let places = self.places.entry(place.stream.clone()).or_default();
-            if places.is_copy(id, place.seq) {
-                self.copies.insert((place.stream.clone(), place.seq));
+            let places = self.places.entry(place.at.clone()).or_default();
+            if places.before(id, place.seq).is_some() {
+                self.copies.insert((place.at.clone(), place.seq));
             }
         }
         Ok(Seen::Message(id))
@@ -138,10 +180,11 @@ impl Audit<'_> {
     async fn look_behind(&mut self, place: &Place) -> Result<(), SinkError> {
         for further in 1..=WINDOW {
             let next = Place {
-                stream: place.stream.clone(),
+                at: place.at.clone(),
                 seq: place.seq + further,
             };
-            if self.is_over() || !matches!(self.seen(&next).await?, Seen::Message(_)) {
+            let over = self.is_over() || self.is_full();
+            if over || !matches!(self.seen(&next).await?, Seen::Message(_)) {
                 break;
             }
         }
@@ -149,68 +192,41 @@ impl Audit<'_> {
     }
 
     /// Nothing is at this place.
-    async fn fate(&mut self, place: &Place) -> Result<Fate, SinkError> {
-        let known = self.extents.get(&place.stream).copied();
-        if let Some(fate @ Fate::Expired) = known.map(|extent| fate(place.seq, extent)) {
+    async fn gone(&mut self, place: &Place) -> Result<Fate, SinkError> {
+        let known = self.extents.get(&place.at).copied();
+        if let Some(fate @ Fate::Expired) = known.map(|extent| gone(place.seq, extent)) {
             return Ok(fate);
         }
         // Asked after the message was not found, so that one that expired meanwhile is below the first.
-        let extent = self.extent(&place.stream).await?;
-        self.extents.insert(place.stream.clone(), extent);
-        Ok(fate(place.seq, extent))
+        let extent = self.extent(&place.at).await?;
+        self.extents.insert(place.at.clone(), extent);
+        Ok(gone(place.seq, extent))
     }
 
     /// `None`: there is no such stream.
-    async fn extent(&self, stream: &str) -> Result<Option<Extent>, SinkError> {
-        let Answer(answer) = ask(self.connection, &format!("STREAM.INFO.{stream}"), &Value::Null).await?;
+    async fn extent(&self, at: &At) -> Result<Option<Extent>, SinkError> {
+        let what = format!("STREAM.INFO.{}", at.stream);
+        let Answer(answer) = self.ask(at, &what, &Value::Null).await?;
         match answer {
             Ok(info) => Ok(Some(Extent::read(&info))),
-            Err(error) => refused(stream, &error).map(|_| None),
+            Err(error) => refused(at, &error).map(|_| None),
         }
+    }
+
+    async fn ask(&self, at: &At, what: &str, payload: &Value) -> Result<Answer, SinkError> {
+        ask_domain(self.connection, at.domain.as_deref(), what, payload).await
     }
 }
 
 /// Any other refusal says nothing about events.
-fn refused(stream: &str, error: &ApiError) -> Result<Seen, SinkError> {
+fn refused(at: &At, error: &ApiError) -> Result<Seen, SinkError> {
     match ErrorCode(error.code) {
         ErrorCode::NO_MESSAGE_FOUND => Ok(Seen::Nothing),
         ErrorCode::STREAM_NOT_FOUND => Ok(Seen::NoStream),
         _ => Err(SinkError::new(
             SinkErrorKind::Unavailable,
-            format!(
-                "stream {stream} can't be read: {} (error {})",
-                error.text, error.code
-            ),
+            format!("{at} can't be read: {} (error {})", error.text, error.code),
         )),
-    }
-}
-
-impl Extent {
-    fn read(info: &Value) -> Self {
-        let (config, state) = (&info["config"], &info["state"]);
-        let sequence = |name: &str| state[name].as_u64().unwrap_or_default();
-        // Without a limit, a number is 0 or -1.
-        let limited = |name: &str| config[name].as_i64().is_some_and(|limit| limit > 0);
-        let retention = config["retention"].as_str().unwrap_or("limits");
-        let drops_any =
-            limited("max_msgs_per_subject") || retention != "limits" || config["allow_msg_ttl"] == true;
-        Self {
-            first: sequence("first_seq"),
-            last: sequence("last_seq"),
-            drops_oldest: drops_any || ["max_age", "max_msgs", "max_bytes"].into_iter().any(limited),
-            drops_any,
-        }
-    }
-}
-
-/// What became of an event that is not at its place. A stream that was created again can't be told from one that has
-/// lost its data.
-fn fate(seq: u64, extent: Option<Extent>) -> Fate {
-    match extent {
-        Some(extent) if seq > extent.last => Fate::Lost,
-        Some(extent) if extent.drops_any => Fate::Expired,
-        Some(extent) if extent.drops_oldest && seq < extent.first => Fate::Expired,
-        _ => Fate::Lost,
     }
 }
 
@@ -227,34 +243,6 @@ fn id_in(headers: &str) -> Option<Uuid> {
 mod tests {
     use super::*;
 
-    fn extent(config: Value) -> Option<Extent> {
-        let state = json!({ "first_seq": 10, "last_seq": 20 });
-        Some(Extent::read(&json!({ "config": config, "state": state })))
-    }
-
-    #[test]
-    fn what_a_limit_explains_has_expired_and_the_rest_is_lost() {
-        let none = extent(json!({ "retention": "limits", "max_age": 0, "max_msgs": -1, "max_bytes": -1 }));
-        for seq in [5, 15, 25] {
-            assert_eq!(fate(seq, none), Fate::Lost, "{seq}");
-        }
-        for limit in ["max_age", "max_msgs", "max_bytes"] {
-            let limited = extent(json!({ "retention": "limits", limit: 1_000 }));
-            let fates = [5, 15, 25].map(|seq| fate(seq, limited));
-            assert_eq!(fates, [Fate::Expired, Fate::Lost, Fate::Lost], "{limit}");
-        }
-        for config in [
-            json!({ "max_msgs_per_subject": 1 }),
-            json!({ "retention": "workqueue" }),
-            json!({ "retention": "interest" }),
-            json!({ "allow_msg_ttl": true }),
-        ] {
-            let fates = [5, 15, 25].map(|seq| fate(seq, extent(config.clone())));
-            assert_eq!(fates, [Fate::Expired, Fate::Expired, Fate::Lost], "{config}");
-        }
-        assert_eq!(fate(15, None), Fate::Lost, "the stream is gone");
-    }
-
     #[test]
     fn the_id_is_found_among_the_headers() {
         let id = Uuid::now_v7();
@@ -268,7 +256,16 @@ mod tests {
     #[test]
     fn a_place_is_read_from_an_acknowledgement() {
         let place = Place::read(br#"{"stream":"S","seq":7,"duplicate":true,"domain":"hub"}"#).unwrap();
-        assert_eq!((place.stream.as_str(), place.seq), ("S", 7));
-        assert_eq!(Place::read(br#"{"error":{"code":503}}"#), None);
+        assert_eq!(
+            (place.at.to_string(), place.seq),
+            ("stream S of the domain hub".into(), 7)
+        );
+        for unusable in [
+            &br#"{"error":{"code":503}}"#[..],
+            br#"{"stream":"S\r\nPUB","seq":7}"#,
+            br#"{"stream":"S","seq":7,"domain":"a b"}"#,
+        ] {
+            assert_eq!(Place::read(unusable), None);
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct ApiError {
 /// others.
 pub(super) async fn answers(connection: &Connection) -> Result<(), SinkError> {
     // A user without this permission got an answer as well, and may be able to publish.
-    if let Some(Answer(Err(error))) = ask_if_allowed(connection, "INFO", &Value::Null).await? {
+    if let Some(Answer(Err(error))) = ask_if_allowed(connection, "$JS.API.INFO".into(), &Value::Null).await? {
         return Err(SinkError::new(
             SinkErrorKind::Unavailable,
             format!("JetStream: {} (error {})", error.text, error.code),
@@ -189,8 +189,7 @@ async fn write(
 
 /// A stream's name must be one token of a subject, because JetStream is asked about it by subject.
 fn check_name(stream: &str) -> Result<(), SinkError> {
-    let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
-    if stream.is_empty() || stream.contains(bad) {
+    if !is_name(stream) {
         return Err(misconfigured(format!(
             "{stream:?} is not a valid stream name: white space and . * > / \\ are not allowed"
         )));
@@ -198,22 +197,37 @@ fn check_name(stream: &str) -> Result<(), SinkError> {
     Ok(())
 }
 
-pub(super) async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Answer, SinkError> {
-    let answer = ask_if_allowed(connection, what, payload).await?;
-    answer.ok_or_else(|| {
-        misconfigured(format!(
-            "this NATS user may not publish to $JS.API.{what}. Grant it"
-        ))
-    })
+/// Whether it can be the name of a stream or a domain.
+pub(super) fn is_name(text: &str) -> bool {
+    let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
+    !text.is_empty() && !text.contains(bad)
+}
+
+async fn ask(connection: &Connection, what: &str, payload: &Value) -> Result<Answer, SinkError> {
+    ask_domain(connection, None, what, payload).await
+}
+
+/// Asks the JetStream of a domain. `None`: that of the connection.
+pub(super) async fn ask_domain(
+    connection: &Connection,
+    domain: Option<&str>,
+    what: &str,
+    payload: &Value,
+) -> Result<Answer, SinkError> {
+    let subject = match domain {
+        None => format!("$JS.API.{what}"),
+        Some(domain) => format!("$JS.{domain}.API.{what}"),
+    };
+    let answer = ask_if_allowed(connection, subject.clone(), payload).await?;
+    answer.ok_or_else(|| misconfigured(format!("this NATS user may not publish to {subject}. Grant it")))
 }
 
 /// `None`: this user has no permission for the request.
 async fn ask_if_allowed(
     connection: &Connection,
-    what: &str,
+    subject: String,
     payload: &Value,
 ) -> Result<Option<Answer>, SinkError> {
-    let subject = format!("$JS.API.{what}");
     let body = if payload.is_null() {
         String::new()
     } else {

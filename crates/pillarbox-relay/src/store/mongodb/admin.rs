@@ -97,6 +97,7 @@ impl Admin for MongoStore {
         }
         sample.oldest_age = oldest.map(|oldest| since(oldest, now));
         self.sample_letters(at, &mut sample).await?;
+        sample.keys_held = self.sample_keys(at).await?;
         let owned = doc! { "owner": { "$ne": null }, "lease_until": { "$gt": now } };
         let owned = self.connection.run(at.lanes.count_documents(owned)).await?;
         sample.lanes_without_owner = LANES.saturating_sub(u16::try_from(owned).unwrap_or(LANES));
@@ -172,6 +173,20 @@ impl MongoStore {
             *sample.dead.entry(reason).or_default() += field::count(letter, "n");
         }
         Ok(())
+    }
+
+    /// The index `key` covers it.
+    async fn sample_keys(&self, at: &Collections) -> Result<u64, StoreError> {
+        let held = [
+            doc! { "$sort": { "lane": 1, "key": 1, "_id": 1 } },
+            doc! { "$limit": SAMPLE_ROWS_MAX as i64 },
+            doc! { "$project": { "_id": 0, "lane": 1, "key": 1, "state": 1 } },
+            doc! { "$match": { "state": { "$ne": "delayed" } } },
+            doc! { "$group": { "_id": { "lane": "$lane", "key": "$key" } } },
+            doc! { "$count": "n" },
+        ];
+        let held: Vec<Document> = self.connection.all(at.parked.aggregate(held)).await?;
+        Ok(held.first().map_or(0, |held| field::count(held, "n")))
     }
 
     /// From the collection's own statistics.

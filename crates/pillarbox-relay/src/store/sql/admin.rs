@@ -75,6 +75,7 @@ pub(in crate::store) async fn sample(database: &impl SqlDatabase, sql: &str) -> 
             "failed" => sample.failed = count,
             "held" => sample.held = count,
             "delayed" => sample.delayed = count,
+            "keys_held" => sample.keys_held = count,
             "oldest_age" => sample.oldest_age = figure.map(Duration::from_micros),
             "lanes_without_owner" => sample.lanes_without_owner = small,
             "relays" => sample.relays = small,

@@ -97,6 +97,30 @@ pub async fn a_sample_counts_what_status_counts(harness: Arc<dyn StoreHarness>) 
     assert!(age < Duration::from_secs(60), "{age:?}");
 }
 
+pub async fn a_sample_counts_the_keys_that_are_held(harness: Arc<dyn StoreHarness>) {
+    let scene = Scene::new(harness).await;
+    let admin = scene.harness.admin();
+    assert_eq!(admin.sample().await.unwrap().keys_held, 0);
+    let (a, b, c) = (
+        scene.stored("a", 3).await,
+        scene.stored("b", 1).await,
+        scene.stored("c", 1).await,
+    );
+    scene
+        .settle(Settlement {
+            failed: vec![failed(&a[0], 1, LONG), failed(&b[0], 1, LONG)],
+            held: a[1..].iter().map(parked).collect(),
+            delayed: vec![delayed(&c[0], LONG)],
+            ..Settlement::default()
+        })
+        .await;
+    assert_eq!(
+        admin.sample().await.unwrap().keys_held,
+        2,
+        "a delayed event holds nothing"
+    );
+}
+
 pub async fn a_sample_of_a_large_backlog_stays_cheap_and_says_so(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let count = SAMPLE_ROWS_MAX as usize + 50;
@@ -137,6 +161,7 @@ fn trouble(why: &str) -> Trouble {
         what: "events/ORDERS".into(),
         why: why.to_owned(),
         since: "2026-11-16T15:00:00Z".parse().unwrap(),
+        events: None,
     }
 }
 

@@ -306,6 +306,7 @@ pub async fn a_trouble_has_one_notice_and_one_when_it_ends(harness: Arc<dyn Stor
         what: "events/ORDERS orders.placed".into(),
         why: "no stream takes it".into(),
         since: Timestamp::from_second(1_700_000_000).unwrap(),
+        events: None,
     };
     let of_two = [trouble.clone()];
     for relay in relays {
@@ -340,6 +341,49 @@ pub async fn a_trouble_has_one_notice_and_one_when_it_ends(harness: Arc<dyn Stor
         notices.delivered(&delivery).await.unwrap();
     }
     assert_eq!(said, [(Kind::TroubleOpened, 2), (Kind::TroubleRecovered, 0)]);
+}
+
+pub async fn a_loss_has_a_notice_whenever_it_grows_and_none_when_it_is_no_longer_shown(
+    harness: Arc<dyn StoreHarness>,
+) {
+    let notices = notices(&*harness);
+    let (store, relays) = (harness.store(), [RelayId::now_v7(), RelayId::now_v7()]);
+    for relay in relays {
+        store.heartbeat(relay, "scene", LONG, &[]).await.unwrap();
+    }
+    let wait = Duration::ZERO;
+    let mut watch = TroubleWatch::new(store.clone(), notices.clone(), wait, "scene", "outbox_events");
+    let to = channels(&["log"]);
+    let report = async |relay, events| {
+        let loss = Trouble {
+            kind: TroubleKind::Loss,
+            what: "events".into(),
+            why: "an id".into(),
+            since: Timestamp::from_second(1_700_000_000).unwrap(),
+            events: Some(events),
+        };
+        store.report(relay, &[loss]).await.unwrap();
+    };
+    report(relays[0], 2).await;
+    assert_eq!(watch.look(&to).await.unwrap(), 1);
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "said once");
+    report(relays[1], 3).await;
+    assert_eq!(watch.look(&to).await.unwrap(), 1, "another relay found more");
+    assert_eq!(watch.look(&to).await.unwrap(), 0);
+    store.report(relays[1], &[]).await.unwrap();
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "it is older, not less");
+    store.report(relays[0], &[]).await.unwrap();
+    assert_eq!(watch.look(&to).await.unwrap(), 0, "lost events do not come back");
+    report(relays[0], 1).await;
+    assert_eq!(watch.look(&to).await.unwrap(), 1, "a later loss");
+
+    let mut said = Vec::new();
+    while let Some(delivery) = claimed(&notices, "log", LONG).await {
+        let message: Message<AboutTrouble> = serde_json::from_str(&delivery.body).unwrap();
+        said.push((message.kind, message.data.events));
+        notices.delivered(&delivery).await.unwrap();
+    }
+    assert_eq!(said, [2, 5, 1].map(|events| (Kind::TroubleOpened, Some(events))));
 }
 
 pub async fn old_records_of_ended_causes_are_deleted(harness: Arc<dyn StoreHarness>) {

@@ -191,6 +191,7 @@ pub fn failed(event: &StoredEvent, attempts: u32, retry_in: Duration) -> Failed 
     Failed {
         parked: parked(event),
         attempts,
+        charged: true,
         failure: failure("the broker said “no”: {\"code\": 500}"),
         retry_in,
     }

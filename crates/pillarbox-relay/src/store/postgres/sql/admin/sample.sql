@@ -10,7 +10,7 @@ with scanned as materialized (
     limit $1
 ),
 parked as materialized (
-    select p.seq, p.state from {events_parked} p order by p.seq limit $1
+    select p.seq, p.lane, p.key, p.state from {events_parked} p order by p.seq limit $1
 ),
 open_letters as materialized (
     select d.reason from {dead} d where d.state = 'open' order by d.seq limit $1
@@ -29,6 +29,8 @@ select 'not_counted', case when count(*) = $1 then greatest(q.last_value - max(s
 from scanned s cross join {events_seq} q group by q.last_value
 union all
 select p.state, count(*) from parked p group by p.state
+union all
+select 'keys_held', count(*) from (select distinct p.lane, p.key from parked p where p.state <> 'delayed') k
 union all
 select 'dead ' || d.reason, count(*) from open_letters d group by d.reason
 union all

@@ -9,7 +9,7 @@ with scanned as materialized (
     limit $1
 ),
 parked as materialized (
-    select seq, state from {events_parked} order by seq limit $1
+    select seq, lane, key, state from {events_parked} order by seq limit $1
 ),
 open_letters as materialized (
     select reason from {dead} where state = 'open' order by seq limit $1
@@ -27,6 +27,8 @@ select 'not_counted',
 from scanned
 union all
 select state, count(*) from parked group by state
+union all
+select 'keys_held', count(*) from (select distinct lane, key from parked where state <> 'delayed')
 union all
 select 'dead ' || reason, count(*) from open_letters group by reason
 union all
