@@ -20,6 +20,7 @@ mod migrate;
 mod relay;
 mod settings;
 mod standing;
+mod stream_limits;
 mod streams;
 
 use std::{

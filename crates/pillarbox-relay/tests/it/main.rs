@@ -4,6 +4,7 @@
 
 mod checks;
 mod engine;
+mod event_log;
 mod logs;
 mod memory;
 mod mongodb;
