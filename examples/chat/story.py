@@ -2,15 +2,18 @@
 its exit code is the verdict."""
 
 import argparse
+import asyncio
 import os
 import signal
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import aclosing
 from uuid import UUID, uuid4
 
-from stage import TRACE, Stage, expect
+from chat.follow import follow
+from stage import PATIENCE, TRACE, Stage, expect
 
 
 def told(stage: Stage) -> list[str]:
@@ -18,7 +21,8 @@ def told(stage: Stage) -> list[str]:
     committed: list[str] = []
     for n in range(5):
         for session in ("s-1", "s-2"):
-            status, answer = stage.send(session, f"message {n}: grüß dich")
+            # The second one ends a line in Unicode, and is no line break in JSON.
+            status, answer = stage.send(session, f"message {n}: grüß\u2028dich")
             expect(status == 201, f"a message is taken: {status} {answer}")
             committed.append(str(answer["id"]))
     print(f"{len(committed)} messages were sent, in two sessions.")
@@ -54,6 +58,20 @@ def judge(stage: Stage, committed: list[str]) -> None:
         expect((event["project_id"], event["user_id"]) == ("p-1", "ada"), f"its scope: {event}")
         expect(event["headers"] == {"correlation-id": "c-7", "traceparent": TRACE}, f"its headers: {event}")
     print(f"{len(events)} events were committed, and each arrived once, in the order of its session.")
+    followed = asyncio.run(first(stage.relay, len(events)))
+    expect(followed == events, f"the service's follower gets the same: {followed}")
+
+
+async def first(relay: str, count: int) -> list[dict[str, object]]:
+    """What the service's own reader of the stream gets."""
+    lines: list[dict[str, object]] = []
+    async with asyncio.timeout(PATIENCE), aclosing(follow([relay], 0)) as stream:
+        async for line in stream:
+            if "heartbeat" not in line:
+                lines.append(line)
+            if len(lines) == count:
+                break
+    return lines
 
 
 def end_with_stdin() -> None:

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub use self::{
     filter::LogFilter,
-    follow::{FollowError, Follower},
+    follow::{FollowError, Follower, Start},
     hub::Hub,
 };
 use crate::{
@@ -43,6 +43,13 @@ pub struct LogEntry {
     pub created_at: Timestamp,
     /// Failed attempts that were counted.
     pub attempts: u32,
+    /// The failed attempts before this outcome, and for a dead event the last one too; at most
+    /// [`FAILURES_MAX`](crate::dead::FAILURES_MAX), the latest.
+    pub failures: Vec<Failure>,
+    /// The sink that stored or refused it. `None`: no sink did, or the entry is older than this field.
+    pub sink: Option<String>,
+    /// The name of the relay that wrote the entry.
+    pub relay: Option<String>,
     /// A dead event has neither its payload (it is `null`) nor its headers here: they may be unreadable or too large.
     pub event: Event,
 }
@@ -68,6 +75,12 @@ impl Serialize for LogEntry {
             seq: Seq,
             created_at: Timestamp,
             attempts: u32,
+            #[serde(skip_serializing_if = "<[Failure]>::is_empty")]
+            failures: &'a [Failure],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            sink: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            relay: Option<&'a str>,
             #[serde(flatten)]
             event: &'a Event,
         }
@@ -84,6 +97,9 @@ impl Serialize for LogEntry {
             seq: self.seq,
             created_at: self.created_at,
             attempts: self.attempts,
+            failures: &self.failures,
+            sink: self.sink.as_deref(),
+            relay: self.relay.as_deref(),
             event: &self.event,
         };
         shown.serialize(serializer)
@@ -104,17 +120,40 @@ impl LogOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogRow {
     Entry(Box<LogEntry>),
-    /// A position that has no entry and never will.
-    Void(Position),
+    /// Positions that have no entry and never will: usually one, but many where the log was emptied or restored.
+    Void(Stretch),
 }
 
 impl LogRow {
+    /// The position of the row itself: the last one that it stands for.
     pub fn position(&self) -> Position {
         match self {
             Self::Entry(entry) => entry.position,
-            Self::Void(position) => *position,
+            Self::Void(positions) => positions.last,
         }
     }
+
+    /// The first position that the row stands for.
+    pub fn first(&self) -> Position {
+        match self {
+            Self::Entry(entry) => entry.position,
+            Self::Void(positions) => positions.first,
+        }
+    }
+}
+
+/// The positions from `first` to `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    pub first: Position,
+    pub last: Position,
+}
+
+/// The positions that one row stands for, and its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub positions: Stretch,
+    pub at: Timestamp,
 }
 
 /// The part of the log that exists.
@@ -144,6 +183,15 @@ pub struct HourCount {
     pub event_type: String,
     pub status: String,
     pub count: u64,
+}
+
+/// The answer of [`EventLog::counts`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogCounts {
+    /// In the order of the hours.
+    pub counts: Vec<HourCount>,
+    /// The entries from this time on are all counted; earlier ones only in part or not at all. `None`: all are counted.
+    pub complete_since: Option<Timestamp>,
 }
 
 /// Everything that is known about one event, besides its dead letter.
@@ -182,9 +230,13 @@ pub struct LifeRow {
 /// together or not at all. An event is appended as published at most once, so an event that is delivered again does not
 /// appear again. Events of a key are appended in the order in which they were delivered.
 ///
-/// **Positions** rise by one. An entry can be committed after one with a higher position, so a reader that finds a
+/// **Positions** rise by one, and none is used twice. An entry can be committed after one with a higher position, so a reader that finds a
 /// position missing waits for it. If it stays missing, because the transaction was rolled back, the reader calls `fill`:
 /// afterwards the position has its entry or is void, and stays so. [`Follower`] does all this.
+///
+/// A store that finds signs that the log lost its latest entries (it was emptied, restored, or is on a standby that was
+/// promoted) goes on at a position far above everything that may have been handed out, with one void row for all
+/// positions in between. So a reader with a position of the lost part is told, and none takes a new entry for an old one.
 ///
 /// Reading never blocks a relay. Every method may be called again after an error.
 #[async_trait]
@@ -192,10 +244,20 @@ pub trait EventLog: Send + Sync + 'static {
     /// The rows after this position, in order. Positions may be missing among them.
     async fn read(&self, after: Position, limit: PageLimit) -> Result<Vec<LogRow>, StoreError>;
 
+    /// The same rows without their content, at most `count`.
+    async fn places(&self, after: Position, count: usize) -> Result<Vec<Place>, StoreError>;
+
+    /// Appends a void row and returns its position.
+    async fn mark(&self) -> Result<Position, StoreError>;
+
     /// Decides the positions from `first` to `last`: waits for transactions that have taken one of them, and makes those
     /// void that nobody took. It waits for a few seconds at most; then it is an error, and the caller asks again. A void
     /// row has the time of the row behind it.
     async fn fill(&self, first: Position, last: Position) -> Result<(), StoreError>;
+
+    /// Makes the positions from `first` to `last` void with one row, without waiting for transactions: for a stretch that
+    /// is much longer than what open transactions can have taken. Does nothing if `last` has a row.
+    async fn skip(&self, first: Position, last: Position) -> Result<(), StoreError>;
 
     async fn bounds(&self) -> Result<LogBounds, StoreError>;
 
@@ -210,13 +272,15 @@ pub trait EventLog: Send + Sync + 'static {
     /// `None`: neither the outbox nor the log has an event with this id.
     async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError>;
 
-    /// Matching entries by hour, event type and outcome, in the order of the hours. Reads all entries of the filter's
-    /// time; [`COUNTED_MAX`] at most, else it is an error that says so.
-    async fn counts(&self, filter: &LogFilter) -> Result<Vec<HourCount>, StoreError>;
+    /// Matching entries by hour, event type and outcome. Reads the latest `entries_max` positions of the filter's time,
+    /// in parts, and stops after [`COUNTING_TIME_MAX`]; the answer says if that was not everything.
+    async fn counts(&self, filter: &LogFilter, entries_max: Position) -> Result<LogCounts, StoreError>;
 
     /// Deletes entries that are older than this, oldest first, at most `limit` in one call. Returns their number.
     async fn expire(&self, age: Duration, limit: usize) -> Result<usize, StoreError>;
 }
 
-/// [`EventLog::counts`] reads at most this many entries.
-pub const COUNTED_MAX: i64 = 5_000_000;
+/// As many entries as people may have counted at once.
+pub const COUNTED_MAX: Position = 5_000_000;
+/// [`EventLog::counts`] stops after this time.
+pub const COUNTING_TIME_MAX: Duration = Duration::from_secs(15);

@@ -30,6 +30,30 @@ pub struct Settlement {
     pub dead: Vec<Dead>,
     /// The delivered events that the event log records. (A dead one says so itself.)
     pub logged: Vec<Seq>,
+    pub logged_by: LoggedBy,
+}
+
+/// Who delivered the events that the event log records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoggedBy {
+    /// The relay's name.
+    pub relay: Arc<str>,
+    /// The sink of each event of [`Settlement::logged`], in that order. Empty: unknown.
+    pub sinks: Vec<Arc<str>>,
+}
+
+impl LoggedBy {
+    /// The relay, if it is known.
+    pub fn relay(&self) -> Option<&str> {
+        (!self.relay.is_empty()).then_some(&*self.relay)
+    }
+
+    /// The one sink of all events. `None`: they have several.
+    pub fn only_sink(&self) -> Option<Option<&str>> {
+        let first = self.sinks.first();
+        let same = self.sinks.iter().all(|sink| Some(sink) == first);
+        same.then_some(first.map(|sink| &**sink))
+    }
 }
 
 /// An event that is in the side table, or enters or leaves it.
@@ -175,6 +199,15 @@ impl Settlement {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The delivered events that the event log records, each with its sink.
+    pub fn logged_with_sinks(&self) -> impl Iterator<Item = (Seq, Option<&str>)> {
+        let sinks = self.logged_by.sinks.iter().map(|sink| Some(&**sink));
+        self.logged
+            .iter()
+            .copied()
+            .zip(sinks.chain(std::iter::repeat(None)))
     }
 
     /// The seqs of the dead events that the event log records.

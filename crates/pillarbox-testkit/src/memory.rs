@@ -4,6 +4,7 @@
 //! any order, much later, or never. It uses tokio's time, so that a simulation can advance it.
 
 mod admin;
+mod log;
 mod records;
 mod settle;
 mod side_table;
@@ -25,7 +26,10 @@ use pillarbox::{EnqueueError, Enqueued, Event, Limits, lane::LANES};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::world::{Marks, Transaction, World};
-pub use self::world::{Row, Status};
+pub use self::{
+    log::MemoryLog,
+    world::{Row, Status},
+};
 use pillarbox_relay::store::{
     Census, Due, DuePlace, HeldLane, Page, PageLimit, Reader, RelayId, Settled, Store, StoreError,
     StoreErrorKind, Trouble, trouble,

@@ -158,6 +158,7 @@ impl Follow {
             connection: None,
             failures: 0,
             again_at: None,
+            lost: None,
         })
     }
 
@@ -208,8 +209,9 @@ impl Deref for Followed {
     }
 }
 
-/// What ends in an error. After an error, `next` tries again from the same position; only
-/// [`FollowError::Expired`] and [`FollowError::Beyond`] need another position.
+/// What ends in an error. After an error, `next` tries again from the same position. Not after
+/// [`FollowError::Expired`] and [`FollowError::Beyond`]: they come again at every call, because the position can't be
+/// used any more. Start a new follower with another one.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum FollowError {
@@ -273,11 +275,17 @@ pub struct Follower {
     /// Since the last line.
     failures: u32,
     again_at: Option<Instant>,
+    /// The log no longer has what comes after the position. A later request could succeed all the same, when the log
+    /// has grown past the position, and would leave events out.
+    lost: Option<FollowError>,
 }
 
 impl Follower {
     /// Waits for the next event. It may be dropped at any time, for example in `select!`: nothing is lost.
     pub async fn next(&mut self) -> Result<Followed, FollowError> {
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
         loop {
             let line = match self.line().await {
                 Ok(line) => line,
@@ -287,6 +295,9 @@ impl Follower {
                 }
                 Err(Failed::ForGood(error)) => {
                     self.connection = None;
+                    if matches!(error, FollowError::Expired { .. } | FollowError::Beyond { .. }) {
+                        self.lost = Some(error.clone());
+                    }
                     self.wait_before_next_try();
                     return Err(error);
                 }
@@ -346,14 +357,16 @@ impl Follower {
             Line::End { why } => {
                 self.connection = None;
                 match why.as_str() {
-                    "replaced" => {
-                        self.wait_before_next_try();
-                        return Err(FollowError::Beyond {
-                            position: self.position.unwrap_or_default(),
-                        });
+                    why @ ("replaced" | "expired") => {
+                        let position = self.position.unwrap_or_default();
+                        let error = match why {
+                            "expired" => FollowError::Expired { position },
+                            _ => FollowError::Beyond { position },
+                        };
+                        self.lost = Some(error.clone());
+                        return Err(error);
                     }
-                    // The answer to the next request says what has expired.
-                    "too_slow" | "expired" => {}
+                    "too_slow" => {}
                     // It is a 401, unless somebody has made the token valid for longer.
                     "token_expired" => self.wait_before_next_try(),
                     _ => self.try_again("the relay stops"),

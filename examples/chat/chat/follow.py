@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
 
 import httpx
@@ -60,10 +60,24 @@ async def _lines(client: httpx.AsyncClient, relay: str, query: dict[str, str]) -
         if answer.status_code != 200:
             await answer.aread()
             raise Refused(f"the relay answered {answer.status_code}: {answer.text}")
-        async for text in answer.aiter_lines():
+        async for text in _cut(answer.aiter_bytes()):
             line = json.loads(text)
             if line.get("end") == "replaced":
                 raise PositionGone
             if "end" in line:
                 return
             yield line
+
+
+async def _cut(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """Cuts bytes into lines. Only a line feed ends one: texts also contain U+2028 and others that end a line elsewhere. The
+    rest without one was cut off with the connection."""
+    rest = bytearray()
+    async for chunk in chunks:
+        begin = len(rest)
+        rest += chunk
+        # A long line comes in many chunks: only the new ones are searched.
+        while (end := rest.find(b"\n", begin)) >= 0:
+            yield bytes(rest[:end])
+            del rest[: end + 1]
+            begin = 0

@@ -92,7 +92,8 @@ pub(crate) struct Database {
     /// The address is a transaction pooler such as PgBouncer, so the relay keeps nothing in a session. Can't
     /// be combined with `notify: true`.
     pub pooler: bool,
-    /// How many connections a relay keeps at most.
+    /// How many connections a relay keeps at most for its work. On PostgreSQL, up to 3 more are for people and for readers
+    /// of the event log.
     pub connections_max: u32,
     /// How long to wait for a connection.
     pub connect_timeout_ms: u64,

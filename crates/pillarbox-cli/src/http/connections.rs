@@ -26,6 +26,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::timely::ReadBy;
 use self::timely::Timely;
 use super::tls::{self, Tls};
 
@@ -78,7 +79,8 @@ pub(super) async fn serve(
             .with_retries(PROBES);
         // If the system does not support it, the next write fails instead.
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-        let stream = Timely::new(stream, limits.write_time_max);
+        let read_by = ReadBy::default();
+        let stream = Timely::new(stream, limits.write_time_max, read_by.clone());
         let (router, watcher) = (router.clone(), open.watcher());
         // The certificate of this moment.
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
@@ -88,13 +90,13 @@ pub(super) async fn serve(
                 certified: None,
             };
             match acceptor {
-                None => converse(stream, router, peer, watcher).await,
+                None => converse(stream, router, (peer, read_by), watcher).await,
                 Some(acceptor) => {
                     if let Some(stream) = greeted(&acceptor, stream).await {
                         let shown = stream.get_ref().1.peer_certificates();
                         let own = shown.and_then(|chain| tls::common_name(chain.first()?));
                         peer.certified = own.map(Into::into);
-                        converse(stream, router, peer, watcher).await;
+                        converse(stream, router, (peer, read_by), watcher).await;
                     }
                 }
             }
@@ -119,16 +121,17 @@ async fn greeted<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Answers the requests of one connection.
+/// Answers the requests of one connection. Each has the peer and the deadline as extensions.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     stream: S,
     router: Router,
-    peer: Peer,
+    (peer, read_by): (Peer, ReadBy),
     watcher: Watcher,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(read_by.clone());
         router.call(request)
     });
     let mut http = http1::Builder::new();

@@ -14,9 +14,12 @@ use axum::{
 };
 use jiff::{SignedDuration, Timestamp};
 use pillarbox::Event;
-use pillarbox_relay::event_log::{
-    HourCount, LogEntry, LogFilter, Position,
-    life::{WholeLife, whole_life},
+use pillarbox_relay::{
+    dead::Failure,
+    event_log::{
+        COUNTED_MAX, HourCount, LogCounts, LogEntry, LogFilter, Position,
+        life::{WholeLife, whole_life},
+    },
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -93,6 +96,11 @@ struct LoggedEvent {
     seq: i64,
     created_at: Timestamp,
     attempts: u32,
+    /// The failed attempts before the outcome, if there were any.
+    failures: Option<Vec<Failure>>,
+    sink: Option<String>,
+    /// The name of the relay that wrote the entry.
+    relay: Option<String>,
     #[schema(inline)]
     #[serde(flatten)]
     event: EventBody,
@@ -101,6 +109,21 @@ struct LoggedEvent {
 #[derive(Serialize, ToSchema)]
 struct Counts {
     counts: Vec<HourCount>,
+    /// The entries from this time on are all counted; `null`: all that there are.
+    since: Option<Timestamp>,
+    /// Older entries were asked for, too, but there are more than can be counted at once (5 million): `since` is the time
+    /// from which on the counts are complete.
+    partial: bool,
+}
+
+impl Counts {
+    fn new(counted: LogCounts, since: Option<Timestamp>) -> Self {
+        Self {
+            counts: counted.counts,
+            partial: counted.complete_since.is_some(),
+            since: counted.complete_since.or(since),
+        }
+    }
 }
 
 /// The life of one event.
@@ -153,7 +176,7 @@ async fn list(
 
 /// How many events of each type were delivered or died in each hour
 ///
-/// Of the last 24 hours, unless `since` is given.
+/// Of the last 24 hours, unless `since` is given. If there are more than 5 million entries, the latest are counted.
 #[utoipa::path(
     get,
     path = "/v1/events/counts",
@@ -181,9 +204,8 @@ async fn counts(
     let (log, _) = api.log()?;
     // Counting reads every entry of the time: one request at a time.
     let _turn = turn(api.counting.lock(), "count events").await?;
-    Ok(Json(Counts {
-        counts: log.counts(&filter).await?,
-    }))
+    let counted = log.counts(&filter, COUNTED_MAX).await?;
+    Ok(Json(Counts::new(counted, filter.since)))
 }
 
 /// The whole life of one event: committed, attempts, delivered, dead, replayed

@@ -2,9 +2,13 @@
 
 mod format;
 
-use std::{sync::Arc, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     body::Body,
     extract::{Query, State, rejection::QueryRejection},
     http::{HeaderMap, StatusCode, header},
@@ -13,7 +17,7 @@ use axum::{
 use bytes::Bytes;
 use jiff::Timestamp;
 use pillarbox_relay::event_log::{
-    FollowError, LogFilter, Position,
+    FollowError, LogFilter, Position, Start,
     hub::{End, Next, Subscription},
 };
 use serde::Deserialize;
@@ -22,15 +26,20 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
-use self::format::{Format, Last};
+use self::format::{Format, Last, Part};
 use super::{
     Api,
     access::Caller,
+    connections::ReadBy,
     problem::{ErrorBody, Problem},
 };
 
 /// How often a client without events gets a sign of life, with the position it has reached.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a client may take to read one page: at most 256 events and little more than 64 KB, or one event.
+const PAGE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long it may then take to read the last line. Then the connection is closed.
+const LAST_LINE_MAX: Duration = Duration::from_secs(30);
 const LAST_MAX: Position = 10_000;
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -72,7 +81,7 @@ pub(super) struct Wanted {
             (String = "application/x-ndjson"), (String = "text/event-stream")
         )),
         (status = 404, description = "There is no event log", body = ErrorBody),
-        (status = 409, description = "The position is beyond the end of the log", body = ErrorBody),
+        (status = 409, description = "The log does not have this position", body = ErrorBody),
         (status = 410, description = "The entries after the position have expired", body = ErrorBody),
         (
             status = 503,
@@ -84,6 +93,7 @@ pub(super) struct Wanted {
 pub(super) async fn handler(
     State(api): State<Arc<Api>>,
     caller: Caller,
+    read_by: Option<Extension<ReadBy>>,
     headers: HeaderMap,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
@@ -114,14 +124,10 @@ pub(super) async fn handler(
     if let Some(problem) = filter.problem() {
         return Err(Problem::bad(problem));
     }
-    let (log, hub) = api.log()?;
-    let has_position = after.is_some();
-    let after = match (after, wanted.last) {
-        (None, Some(last)) => {
-            let bounds = log.bounds().await?;
-            Some((bounds.last - last).max(bounds.expired))
-        }
-        (after, _) => after,
+    let (_, hub) = api.log()?;
+    let start = match (after, wanted.last) {
+        (None, Some(last)) => Start::Last(last),
+        (after, _) => after.into(),
     };
     let Ok(place) = api.stream_clients.clone().try_acquire_owned() else {
         let text = format!(
@@ -130,19 +136,24 @@ pub(super) async fn handler(
         );
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text));
     };
-    let subscription = hub.subscribe(after, filter).await?;
+    let subscription = hub.subscribe(start, filter).await?;
     let format = Format::accepted(&headers);
     let following = Following {
+        position: subscription.position(),
         subscription,
         format,
         closing: api.closing.clone(),
         token_expires,
-        next: if has_position {
-            Part::Events
+        step: if after.is_some() {
+            Step::Events
         } else {
-            Part::Position
+            Step::Position
         },
-        _place: place,
+        parts: VecDeque::new(),
+        page_since: Instant::now(),
+        complete: true,
+        read_by: read_by.map(|Extension(read_by)| read_by).unwrap_or_default(),
+        _place: Some(place),
     };
     let headers = [
         (header::CONTENT_TYPE, format.content_type()),
@@ -173,8 +184,8 @@ fn resume(headers: &HeaderMap, after: Option<Position>) -> Result<Option<Positio
 }
 
 /// What a client gets next.
-#[derive(PartialEq)]
-enum Part {
+#[derive(Debug, PartialEq)]
+enum Step {
     /// The position at which the stream starts. A client without one that loses its connection before the first event
     /// would not know where to continue.
     Position,
@@ -189,21 +200,50 @@ struct Following {
     closing: CancellationToken,
     /// `None`: never.
     token_expires: Option<Instant>,
-    next: Part,
-    _place: OwnedSemaphorePermit,
+    step: Step,
+    /// What the answer has so far: everything up to here.
+    position: Position,
+    /// The rest of the latest page.
+    parts: VecDeque<Part>,
+    page_since: Instant,
+    /// No event was sent only in part.
+    complete: bool,
+    read_by: ReadBy,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Following {
+    /// The next part of the answer. It is asked for when there is room for it. So nothing can be said to a client that
+    /// does not read: its connection ends.
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
-        match self.next {
-            Part::Position => {
-                self.next = Part::Events;
-                let part = self.format.heartbeat(self.subscription.position());
+        match self.step {
+            Step::Position => {
+                self.step = Step::Events;
+                let part = self.format.heartbeat(self.position);
                 return Some((Ok(part), self));
             }
-            Part::Events => {}
-            Part::Nothing => return None,
+            Step::Events => {}
+            Step::Nothing => return None,
         }
+        let part = match self.rest_of_page() {
+            Some(part) => part,
+            None => self.next_page().await,
+        };
+        Some((Ok(part), self))
+    }
+
+    fn rest_of_page(&mut self) -> Option<Bytes> {
+        let part = self.parts.pop_front()?;
+        if self.page_since.elapsed() > PAGE_TIME_MAX && self.complete {
+            return Some(self.end(&Last::Log(End::TooSlow)));
+        }
+        self.complete = part.position.is_some();
+        self.position = part.position.unwrap_or(self.position);
+        Some(part.bytes)
+    }
+
+    async fn next_page(&mut self) -> Bytes {
+        self.read_by.set(None);
         let next = tokio::select! {
             biased;
             // Before the events: a stream that always has some must end with its token too.
@@ -216,16 +256,36 @@ impl Following {
             () = self.closing.cancelled() => Err(Last::Log(End::Closed)),
             () = tokio::time::sleep(HEARTBEAT) => Ok(None),
         };
-        let position = self.subscription.position();
-        let part = match next {
-            Ok(Some(lines)) => self.format.lines(&lines),
-            Ok(None) => self.format.heartbeat(position),
-            Err(last) => {
-                self.next = Part::Nothing;
-                self.format.end(&last, position)
+        match next {
+            Ok(Some(lines)) => {
+                self.parts = self.format.parts(&lines);
+                self.page_since = Instant::now();
+                self.read_by
+                    .set(Some(self.page_since + PAGE_TIME_MAX + LAST_LINE_MAX));
+                self.rest_of_page().unwrap_or_default()
             }
-        };
-        Some((Ok(part), self))
+            Ok(None) => {
+                self.position = self.subscription.position();
+                self.format.heartbeat(self.position)
+            }
+            Err(last) => {
+                self.position = self.subscription.position();
+                self.end(&last)
+            }
+        }
+    }
+
+    fn end(&mut self, last: &Last) -> Bytes {
+        self.step = Step::Nothing;
+        self.parts.clear();
+        self.format.end(last, self.position)
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        // The connection may have another request.
+        self.read_by.set(None);
     }
 }
 
@@ -248,29 +308,5 @@ impl From<FollowError> for Problem {
             }
             FollowError::Store(error) => error.into(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with_id(id: &str) -> HeaderMap {
-        [(LAST_EVENT_ID.parse().unwrap(), id.parse().unwrap())]
-            .into_iter()
-            .collect::<HeaderMap>()
-    }
-
-    #[test]
-    fn a_reconnecting_browser_continues_after_its_last_event() {
-        let none = HeaderMap::new();
-        assert_eq!(resume(&none, None).unwrap(), None);
-        assert_eq!(resume(&none, Some(3)).unwrap(), Some(3));
-        assert_eq!(resume(&with_id("7"), Some(3)).unwrap(), Some(7));
-        assert_eq!(resume(&with_id(""), Some(3)).unwrap(), Some(3));
-        for wrong in ["x", "-1", "99999999999999999999"] {
-            assert!(resume(&with_id(wrong), None).is_err(), "{wrong}");
-        }
-        assert!(resume(&none, Some(-1)).is_err());
     }
 }

@@ -21,6 +21,7 @@ mod page;
 mod relay;
 mod settings;
 mod standing;
+mod stream_limits;
 mod streams;
 
 use std::{

@@ -27,3 +27,4 @@ mod strangers;
 mod stream_clients;
 mod traces;
 mod transactions;
+mod unsettled;

@@ -309,6 +309,7 @@ impl Window {
         }
         if entry.target.event_log {
             settlement.logged.push(entry.event.seq);
+            self.settling.logged_sinks.push(entry.target.sink);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{EventLog, LogEntry, LogRow, Position};
+use super::{EventLog, LogBounds, LogEntry, LogRow, Position};
 use crate::store::{PageLimit, StoreError};
 
 /// How long a missing position may belong to a transaction that is just being written. Much longer than a settlement
@@ -12,15 +13,48 @@ use crate::store::{PageLimit, StoreError};
 const MISSING_MAX: Duration = Duration::from_millis(200);
 /// At most this many positions are decided at once.
 const FILLED_MAX: i64 = 1_000;
+/// Open transactions have never taken this many positions in a row: the log was emptied, or its counter was moved.
+const SKIPPED_FROM: i64 = 100_000;
+/// Of such a gap, the last positions may still belong to open transactions.
+const SKIPPED_UP_TO: i64 = 10_000;
+/// A reader that starts now looks at this many of the latest positions for entries that are not committed yet.
+const LATEST: i64 = 1_000;
+/// A transaction is over after this time, so a position that is still missing stays void.
+const OPEN_MAX: SignedDuration = SignedDuration::from_secs(120);
 /// How often a reader that finds nothing new checks that the log still has its position.
 const CHECKED_EVERY: Duration = Duration::from_secs(5);
+
+/// Where a reader starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With the next entry.
+    Now,
+    /// After this position; after 0: with the first entry that exists.
+    After(Position),
+    /// With this many of the latest positions, or fewer.
+    Last(Position),
+}
+
+impl From<Position> for Start {
+    fn from(after: Position) -> Self {
+        Self::After(after)
+    }
+}
+
+impl From<Option<Position>> for Start {
+    fn from(after: Option<Position>) -> Self {
+        after.map_or(Self::Now, Self::After)
+    }
+}
 
 /// One reader of the log. It returns every entry after its position once, in order.
 pub struct Follower {
     log: Arc<dyn EventLog>,
     at: Position,
-    /// Since when the next position is missing although a later one exists.
-    missing_since: Option<Instant>,
+    /// It started at the beginning of the log and has found nothing yet.
+    at_the_beginning: bool,
+    /// Positions that are missing although a later one exists: that one, and since when they are known to be.
+    missing: Option<(Position, Instant)>,
     checked_at: Instant,
 }
 
@@ -33,8 +67,8 @@ pub enum FollowError {
     )]
     Expired { expired: Position },
     #[error(
-        "the log ends at position {last}, before the given one: it was created again or restored, or the position belongs \
-         to another outbox. Start after 0, or without a position"
+        "the log does not have this position; its last one is {last}. It was emptied, created again or restored, or the \
+         position belongs to another outbox. Start after 0, or without a position"
     )]
     Beyond { last: Position },
     #[error(transparent)]
@@ -50,32 +84,33 @@ pub struct Followed {
 }
 
 impl Follower {
-    /// Starts after a position, or at the end of the log.
-    pub async fn begin(log: Arc<dyn EventLog>, after: Option<Position>) -> Result<Self, FollowError> {
+    pub async fn begin(log: Arc<dyn EventLog>, start: impl Into<Start>) -> Result<Self, FollowError> {
         let bounds = log.bounds().await?;
-        let at = match after {
-            None => bounds.last,
-            Some(after) if after > bounds.last => return Err(FollowError::Beyond { last: bounds.last }),
+        let start = start.into();
+        let at = match start {
+            Start::Now => end(&*log, bounds).await?,
             // From the beginning, wherever that is now.
-            Some(after) if after <= 0 => bounds.expired,
-            Some(after) if after < bounds.expired => {
-                return Err(FollowError::Expired {
-                    expired: bounds.expired,
-                });
+            Start::After(after) if after <= 0 => bounds.expired,
+            Start::After(after) => resumed(&*log, bounds, after).await?,
+            Start::Last(count) => {
+                let at = bounds.last.saturating_sub(count).max(bounds.expired);
+                // Not within positions that were passed over.
+                let next = log.places(at, 1).await?.pop();
+                match next {
+                    Some(next) if next.positions.first <= at && !has_row(&*log, at).await? => {
+                        next.positions.last
+                    }
+                    _ => at,
+                }
             }
-            Some(after) => after,
         };
-        Ok(Self::at(log, at))
-    }
-
-    /// Starts after a position that is known to exist.
-    pub(super) fn at(log: Arc<dyn EventLog>, at: Position) -> Self {
-        Self {
+        Ok(Self {
             log,
             at,
-            missing_since: None,
+            at_the_beginning: matches!(start, Start::After(after) if after <= 0),
+            missing: None,
             checked_at: Instant::now(),
-        }
+        })
     }
 
     /// Every entry up to here was returned.
@@ -83,24 +118,36 @@ impl Follower {
         self.at
     }
 
-    /// The next entries; none if there is nothing new. May be called again after a [`FollowError::Store`].
+    /// Returns the entries after this position again. The follower must have been there.
+    pub(super) fn go_back(&mut self, position: Position) {
+        self.at = position;
+    }
+
+    /// The next entries; none if there is nothing new. May be called again after a [`FollowError::Store`], and after it
+    /// was dropped: it has returned nothing then.
     pub async fn next(&mut self, limit: PageLimit) -> Result<Followed, FollowError> {
         let rows = self.log.read(self.at, limit).await?;
         let Some(first) = rows.first() else {
-            self.missing_since = None;
+            self.missing = None;
             self.check_the_end().await?;
             return Ok(Followed::default());
         };
-        if first.position() > self.at + 1 {
-            return self.wait_for_missing(first.position()).await;
+        if first.first() > self.at + 1 {
+            return self.wait_for_missing(first.first()).await;
         }
-        self.missing_since = None;
+        // Positions were passed over, and this reader's was among them: what it has read no longer exists.
+        if first.first() <= self.at && !self.is_known().await? {
+            return Err(FollowError::Beyond {
+                last: first.position(),
+            });
+        }
+        self.at_the_beginning = false;
         let mut followed = Followed::default();
         for row in rows {
-            if row.position() != self.at + 1 {
+            if row.first() > self.at + 1 {
                 break;
             }
-            self.at += 1;
+            self.at = row.position();
             if let LogRow::Entry(entry) = row {
                 followed.entries.push(*entry);
             }
@@ -111,23 +158,32 @@ impl Follower {
 
     /// The position after this one is missing, and `found` exists.
     async fn wait_for_missing(&mut self, found: Position) -> Result<Followed, FollowError> {
-        let expired = self.log.bounds().await?.expired;
-        if self.at < expired {
-            return Err(FollowError::Expired { expired });
+        let bounds = self.log.bounds().await?;
+        if self.at < bounds.expired {
+            if self.at_the_beginning {
+                self.at = bounds.expired;
+                return Ok(more());
+            }
+            return Err(FollowError::Expired {
+                expired: bounds.expired,
+            });
         }
-        let since = *self.missing_since.get_or_insert_with(Instant::now);
+        // Whatever is missing below a known row is missing for as long.
+        let known = self.missing.filter(|(later, _)| found <= *later);
+        let (_, since) = *self.missing.insert(known.unwrap_or((found, Instant::now())));
         if since.elapsed() < MISSING_MAX {
             return Ok(Followed::default());
         }
-        let first = self.at + 1;
-        self.log
-            .fill(first, (found - 1).min(self.at + FILLED_MAX))
-            .await?;
-        self.missing_since = None;
-        Ok(Followed {
-            more: true,
-            ..Followed::default()
-        })
+        let (first, last) = (self.at + 1, found - 1);
+        if last - first >= SKIPPED_FROM {
+            if !self.is_known().await? {
+                return Err(FollowError::Beyond { last: bounds.last });
+            }
+            self.log.skip(first, last - SKIPPED_UP_TO).await?;
+            return Ok(more());
+        }
+        self.log.fill(first, last.min(self.at + FILLED_MAX)).await?;
+        Ok(more())
     }
 
     /// An emptied log has no entry at this reader's position, and new entries would go unnoticed.
@@ -142,4 +198,54 @@ impl Follower {
         }
         Ok(())
     }
+
+    /// Whether the log has what this reader has read last, or it has read nothing.
+    async fn is_known(&self) -> Result<bool, StoreError> {
+        Ok(self.at_the_beginning || has_row(&*self.log, self.at).await?)
+    }
+}
+
+fn more() -> Followed {
+    Followed {
+        more: true,
+        ..Followed::default()
+    }
+}
+
+/// The end of the log, before the first position that an open transaction may have taken. An empty log gets a first
+/// position: 0 would mean the beginning of the log later, after entries have expired.
+async fn end(log: &dyn EventLog, bounds: LogBounds) -> Result<Position, StoreError> {
+    if bounds.last <= 0 {
+        return log.mark().await;
+    }
+    let mut at = (bounds.last - LATEST).max(bounds.expired);
+    let recent = Timestamp::now() - OPEN_MAX;
+    for place in log.places(at, LATEST as usize).await? {
+        if place.positions.first > at + 1 && place.at > recent {
+            break;
+        }
+        at = place.positions.last;
+    }
+    Ok(at)
+}
+
+async fn resumed(log: &dyn EventLog, bounds: LogBounds, after: Position) -> Result<Position, FollowError> {
+    if after > bounds.last {
+        return Err(FollowError::Beyond { last: bounds.last });
+    }
+    if after < bounds.expired {
+        return Err(FollowError::Expired {
+            expired: bounds.expired,
+        });
+    }
+    let next = log.places(after, 1).await?.pop();
+    if next.is_some_and(|next| next.positions.first <= after) && !has_row(log, after).await? {
+        return Err(FollowError::Beyond { last: bounds.last });
+    }
+    Ok(after)
+}
+
+async fn has_row(log: &dyn EventLog, position: Position) -> Result<bool, StoreError> {
+    let found = log.places(position - 1, 1).await?.pop();
+    Ok(found.is_some_and(|place| place.positions.last == position))
 }

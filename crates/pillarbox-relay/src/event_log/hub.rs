@@ -5,6 +5,7 @@
 //! position. While nobody listens, nothing is read and nothing is kept.
 
 mod ring;
+mod subscription;
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -12,13 +13,14 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Notify, Semaphore, watch},
     time::Instant,
 };
 
-pub use self::ring::Line;
 use self::ring::Ring;
-use super::{EventLog, FollowError, Follower, LogFilter, LogOutcome, Position};
+use self::subscription::Places;
+pub use self::{ring::Line, subscription::Subscription};
+use super::{EventLog, FollowError, Follower, LogFilter, Position, Start};
 use crate::store::PageLimit;
 
 /// How often the log is read while events arrive. Each look wakes all clients, so this also limits their cost.
@@ -35,20 +37,11 @@ const PAGE: PageLimit = PageLimit {
     bytes: 2 * 1024 * 1024,
     payload_bytes_max: usize::MAX,
 };
-/// A page for one client that is behind.
-const OWN_PAGE: PageLimit = PageLimit {
-    events: 200,
-    bytes: 64 * 1024,
-    payload_bytes_max: usize::MAX,
-};
 /// At most this many clients read the log themselves at one time.
 const OWN_READERS_MAX: usize = 8;
-/// At most this many clients have such a page in memory, or one of a single large event.
+/// At most this many clients have a page that they read themselves in memory, or one of a single large event.
 const OWN_PAGES_MAX: usize = 1_000;
 const LARGE_PAGES_MAX: usize = 32;
-/// One answer for a client.
-const TAKEN_LINES_MAX: usize = 256;
-const TAKEN_BYTES_MAX: usize = 64 * 1024;
 
 /// The shared reader. Dropping it ends all subscriptions.
 pub struct Hub {
@@ -67,12 +60,13 @@ struct Shared {
     large_pages: Arc<Semaphore>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Following(Position),
-    /// The log is not the one that was followed. Clients must start again.
-    Replaced,
-    Closed,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct State {
+    reached: Position,
+    /// Rises when the log is not the one that was followed. Clients of an earlier one must start again, however late
+    /// they look.
+    generation: u64,
+    closed: bool,
 }
 
 /// The next thing for a client.
@@ -82,7 +76,8 @@ pub enum Next {
     End(End),
 }
 
-/// Why a subscription ended. The client can continue after [`Subscription::position`], except after `Replaced`.
+/// Why a subscription ended. The client can continue after [`Subscription::position`], except after `Expired` and
+/// `Replaced`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     TooSlow,
@@ -97,7 +92,7 @@ impl Hub {
         let shared = Arc::new(Shared {
             log,
             ring: RwLock::default(),
-            latest: watch::Sender::new(State::Following(0)),
+            latest: watch::Sender::new(State::default()),
             wanted: Notify::new(),
             own_readers: Semaphore::new(OWN_READERS_MAX),
             own_pages: Arc::new(Semaphore::new(OWN_PAGES_MAX)),
@@ -107,22 +102,25 @@ impl Hub {
         Self { shared }
     }
 
-    /// Follows the log after a position, or from now on.
+    /// Follows the log from there on.
     pub async fn subscribe(
         &self,
-        after: Option<Position>,
+        start: impl Into<Start>,
         filter: LogFilter,
     ) -> Result<Subscription, FollowError> {
         let latest = self.shared.latest.subscribe();
+        let generation = latest.borrow().generation;
         self.shared.wanted.notify_one();
-        let follower = Follower::begin(self.shared.log.clone(), after).await?;
+        let follower = Follower::begin(self.shared.log.clone(), start).await?;
         Ok(Subscription {
-            latest,
-            shared: self.shared.clone(),
-            at: follower.position(),
+            sent: follower.position(),
             behind: Some(follower),
-            own_page: OwnPage::default(),
+            shared: self.shared.clone(),
+            latest,
+            generation,
             filter,
+            own_lines: Vec::new(),
+            places: Places::default(),
         })
     }
 
@@ -132,7 +130,7 @@ impl Hub {
 
     /// Ends every subscription.
     pub fn close(&self) {
-        self.shared.latest.send_replace(State::Closed);
+        self.shared.latest.send_modify(|state| state.closed = true);
         self.shared.wanted.notify_one();
     }
 }
@@ -152,16 +150,18 @@ impl Shared {
         change(&mut self.ring.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells the clients, unless the hub was closed. Returns whether it is open.
-    fn tell(&self, state: State) -> bool {
-        self.latest.send_if_modified(|known| {
-            let changes = *known != State::Closed && *known != state;
-            if changes {
-                *known = state;
-            }
+    fn reached(&self, reached: Position) {
+        self.latest.send_if_modified(|state| {
+            let changes = state.reached != reached;
+            state.reached = reached;
             changes
         });
-        *self.latest.borrow() != State::Closed
+    }
+
+    /// Ends the subscriptions that exist.
+    fn replaced(&self) {
+        self.change(|ring| *ring = Ring::default());
+        self.latest.send_modify(|state| state.generation += 1);
     }
 }
 
@@ -170,7 +170,7 @@ async fn keep_following(shared: Arc<Shared>) {
     let mut follower: Option<Follower> = None;
     let mut read_at = Instant::now();
     loop {
-        if *shared.latest.borrow() == State::Closed {
+        if shared.latest.borrow().closed {
             return;
         }
         if shared.latest.receiver_count() == 0 {
@@ -182,9 +182,7 @@ async fn keep_following(shared: Arc<Shared>) {
         match look(&shared, &mut follower).await {
             Ok(Some(reached)) => {
                 read_at = Instant::now();
-                if !shared.tell(State::Following(reached)) {
-                    return;
-                }
+                shared.reached(reached);
             }
             Ok(None) => {}
             Err(FollowError::Store(error)) => {
@@ -193,8 +191,7 @@ async fn keep_following(shared: Arc<Shared>) {
             }
             Err(FollowError::Expired { .. } | FollowError::Beyond { .. }) => {
                 follower = None;
-                shared.change(|ring| *ring = Ring::default());
-                shared.tell(State::Replaced);
+                shared.replaced();
             }
         }
         let pace = if read_at.elapsed() < BUSY { PACE } else { IDLE_PACE };
@@ -207,11 +204,11 @@ async fn look(shared: &Shared, follower: &mut Option<Follower>) -> Result<Option
     let follower = match follower {
         Some(follower) => follower,
         None => {
-            let bounds = shared.log.bounds().await?;
-            let after = (bounds.last - BACK).max(bounds.expired).max(0);
+            let new = Follower::begin(shared.log.clone(), Start::Last(BACK)).await?;
+            let after = new.position();
             shared.change(|ring| *ring = Ring::after(after));
-            shared.tell(State::Following(after));
-            follower.insert(Follower::at(shared.log.clone(), after))
+            shared.reached(after);
+            follower.insert(new)
         }
     };
     let before = follower.position();
@@ -223,98 +220,5 @@ async fn look(shared: &Shared, follower: &mut Option<Follower>) -> Result<Option
         if !followed.more || reached - before >= PAGE.events as Position {
             return Ok((reached > before).then_some(reached));
         }
-    }
-}
-
-/// One client of the hub.
-pub struct Subscription {
-    shared: Arc<Shared>,
-    latest: watch::Receiver<State>,
-    filter: LogFilter,
-    at: Position,
-    /// Reads the log until it reaches the ring. `None`: the client has reached it.
-    behind: Option<Follower>,
-    own_page: OwnPage,
-}
-
-/// The lines that a client read itself, and its share of the memory for them.
-#[derive(Default)]
-struct OwnPage {
-    lines: Vec<Arc<Line>>,
-    places: Vec<OwnedSemaphorePermit>,
-}
-
-impl Subscription {
-    /// Everything that the client wants up to here was returned.
-    pub fn position(&self) -> Position {
-        self.at
-    }
-
-    /// Waits for the next lines. Dropping the call loses nothing.
-    pub async fn next(&mut self) -> Next {
-        loop {
-            if !self.own_page.lines.is_empty() {
-                return Next::Lines(std::mem::take(&mut self.own_page.lines));
-            }
-            self.own_page.places.clear();
-            match *self.latest.borrow_and_update() {
-                State::Following(_) => {}
-                State::Replaced => return Next::End(End::Replaced),
-                State::Closed => return Next::End(End::Closed),
-            }
-            let taken = self
-                .shared
-                .ring(|ring| ring.take(self.at, &self.filter, TAKEN_LINES_MAX, TAKEN_BYTES_MAX));
-            match taken {
-                Some((lines, reached)) => {
-                    self.behind = None;
-                    self.at = reached;
-                    if !lines.is_empty() {
-                        return Next::Lines(lines);
-                    }
-                    if self.latest.changed().await.is_err() {
-                        return Next::End(End::Closed);
-                    }
-                }
-                None if self.behind.is_none() => return Next::End(End::TooSlow),
-                None => match self.read_own_page().await {
-                    Ok(()) => {}
-                    Err(FollowError::Expired { .. }) => return Next::End(End::Expired),
-                    Err(FollowError::Beyond { .. }) => return Next::End(End::Replaced),
-                    Err(FollowError::Store(error)) => {
-                        tracing::debug!(why = error.chain(), "can't read the event log; trying again");
-                        tokio::time::sleep(AFTER_ERROR).await;
-                    }
-                },
-            }
-        }
-    }
-
-    /// Reads the log for this client alone, until it reaches the ring. Semaphores are never closed.
-    async fn read_own_page(&mut self) -> Result<(), FollowError> {
-        let Some(follower) = &mut self.behind else {
-            return Ok(());
-        };
-        let place = self.shared.own_pages.clone().acquire_owned().await.ok();
-        let reading = self.shared.own_readers.acquire().await;
-        let followed = follower.next(OWN_PAGE).await?;
-        self.at = follower.position();
-        let wanted = followed
-            .entries
-            .into_iter()
-            .filter(|entry| entry.outcome == LogOutcome::Published && self.filter.selects(&entry.event));
-        self.own_page.lines = wanted.filter_map(Line::new).map(Arc::new).collect();
-        self.own_page.places.extend(place);
-        let bytes: usize = self.own_page.lines.iter().map(|line| line.text.len()).sum();
-        if bytes > 2 * OWN_PAGE.bytes {
-            // While it waits here, nobody else reads in its place.
-            let large = self.shared.large_pages.clone().acquire_owned().await;
-            self.own_page.places.extend(large);
-        }
-        drop(reading);
-        if !followed.more {
-            tokio::time::sleep(PACE).await;
-        }
-        Ok(())
     }
 }

@@ -114,13 +114,17 @@ fn steps(life: &Life, letter: Option<&DeadDetails>) -> Vec<Step> {
     let waiting = life.row.iter().flat_map(|row| &row.failures);
     let died = letter.iter().flat_map(|letter| &letter.failures);
     let mut failures: Vec<&Failure> = waiting.chain(died).collect();
-    failures.sort_by_key(|failure| failure.at);
+    // The log has them too, also those of earlier deaths. Each has its own time.
+    failures.extend(life.entries.iter().flat_map(|entry| &entry.failures));
+    failures.sort_by(|a, b| (a.at, &a.error, &a.relay).cmp(&(b.at, &b.error, &b.relay)));
     failures.dedup();
     steps.extend(failures.into_iter().map(failed));
 
     for entry in &life.entries {
         let mut step = step(entry.at, entry.outcome.status());
         step.position = Some(entry.position);
+        step.sink.clone_from(&entry.sink);
+        step.relay.clone_from(&entry.relay);
         if let LogOutcome::Dead { reason, error } = &entry.outcome {
             step.reason = Some(reason.as_str().to_owned());
             step.error = Some(error.clone());
@@ -207,11 +211,19 @@ mod tests {
             seq: 1,
             created_at: second(1),
             attempts: 2,
+            failures: Vec::new(),
+            sink: None,
+            relay: None,
             event: event.clone(),
         };
         let dead = LogOutcome::Dead {
             reason: DeadReason::MaxRetriesExceeded,
             error: "no".into(),
+        };
+        let published = LogEntry {
+            failures: vec![failure(2), failure(8)],
+            sink: Some("events".into()),
+            ..entry(6, 9, LogOutcome::Published)
         };
         let life = Life {
             row: Some(LifeRow {
@@ -227,7 +239,7 @@ mod tests {
                 failures: vec![failure(3)],
                 event: Some(event.clone()),
             }),
-            entries: vec![entry(4, 5, dead), entry(6, 9, LogOutcome::Published)],
+            entries: vec![entry(4, 5, dead), published],
         };
         let letter = DeadDetails {
             letter: DeadLetter {
@@ -260,9 +272,18 @@ mod tests {
         let steps: Vec<_> = whole.steps.iter().map(|step| step.what.as_str()).collect();
         assert_eq!(
             steps,
-            ["committed", "failed", "failed", "dead", "replayed", "published"]
+            [
+                "committed",
+                "failed",
+                "failed",
+                "dead",
+                "replayed",
+                "failed",
+                "published"
+            ]
         );
         assert_eq!((whole.status.as_str(), whole.in_outbox), ("published", true));
-        assert_eq!(whole.steps[5].position, Some(6));
+        let last = &whole.steps[6];
+        assert_eq!((last.position, last.sink.as_deref()), (Some(6), Some("events")));
     }
 }

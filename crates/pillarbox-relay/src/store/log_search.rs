@@ -1,17 +1,26 @@
 //! Searches an event log by its positions. Its times need no index, because entries are written in the order of their
 //! times.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::time::Instant;
 
-use super::{StoreError, StoreErrorKind};
-use crate::event_log::{COUNTED_MAX, EventLog, LogBounds, LogEntry, LogFilter, LogList, Position};
+use super::StoreError;
+use crate::event_log::{
+    COUNTING_TIME_MAX, EventLog, HourCount, LogBounds, LogCounts, LogEntry, LogFilter, LogList, Position,
+};
 
+/// A list ends early rather than have more than this in memory.
+pub(super) const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A list without an indexed condition searches this many positions at once, and gives up after some searches.
 const SEARCHED: Position = 50_000;
+/// With an indexed condition and others: the entries that the index finds may all be unwanted.
+const SEARCHED_BY_INDEX: Position = 1_000_000;
 const SEARCHES_MAX: usize = 10;
+/// Counting reads this many positions at once, so that no statement takes long.
+const COUNTED_AT_ONCE: Position = 250_000;
 /// Entries are written in the order of their times, except for the moments between reading the clock and taking a
 /// position.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
@@ -36,7 +45,13 @@ pub(super) trait SearchedLog: EventLog {
     /// The first row at or after a position, and its time.
     async fn row_from(&self, position: Position) -> Result<Option<(Position, Timestamp)>, StoreError>;
 
+    /// The last position before this one that has a row.
+    async fn last_before(&self, position: Position) -> Result<Option<Position>, StoreError>;
+
     async fn latest(&self, filter: &LogFilter, span: Span, count: usize) -> Result<Found, StoreError>;
+
+    /// Matching entries of a span by hour, event type and outcome.
+    async fn count(&self, filter: &LogFilter, span: Span) -> Result<Vec<HourCount>, StoreError>;
 }
 
 /// [`EventLog::list`]
@@ -48,16 +63,19 @@ pub(super) async fn list(
 ) -> Result<LogList, StoreError> {
     let Span { first, mut end } = span(log, filter).await?;
     end = before.map_or(end, |before| before.min(end));
+    let at_once = searched_at_once(filter);
     let mut list = LogList::default();
     for _ in 0..SEARCHES_MAX {
+        // Many positions may have been passed over.
+        if let Some(at_once) = at_once
+            && end - first > at_once
+        {
+            end = log.last_before(end).await?.map_or(first, |last| last + 1);
+        }
         if end <= first + 1 {
             return Ok(list);
         }
-        let from = if has_index(filter) {
-            first
-        } else {
-            first.max(end - SEARCHED)
-        };
+        let from = at_once.map_or(first, |at_once| first.max(end - at_once));
         let wanted = count - list.entries.len();
         let found = log.latest(filter, Span { first: from, end }, wanted).await?;
         end = match found.entries.last() {
@@ -78,19 +96,47 @@ pub(super) async fn list(
     Ok(list)
 }
 
-/// The positions that [`EventLog::counts`] reads.
-pub(super) async fn counted(log: &impl SearchedLog, filter: &LogFilter) -> Result<Span, StoreError> {
-    let span = span(log, filter).await?;
-    let entries = span.end - span.first;
-    if entries > COUNTED_MAX {
-        return Err(StoreError::new(
-            StoreErrorKind::Refused,
-            format!(
-                "there are {entries} entries in this time, and at most {COUNTED_MAX} can be counted: choose a shorter time"
-            ),
-        ));
+/// [`EventLog::counts`]
+pub(super) async fn counts(
+    log: &impl SearchedLog,
+    filter: &LogFilter,
+    entries_max: Position,
+) -> Result<LogCounts, StoreError> {
+    let Span { first, end } = span(log, filter).await?;
+    let (began, mut left) = (Instant::now(), entries_max);
+    let mut sums: BTreeMap<(Timestamp, String, String), u64> = BTreeMap::new();
+    // Everything from here on is counted.
+    let mut counted = end;
+    let mut complete_since = None;
+    while let Some(last) = log.last_before(counted).await?.filter(|last| *last > first) {
+        if left <= 0 || began.elapsed() > COUNTING_TIME_MAX {
+            let row = log.row_from(counted).await?;
+            complete_since = Some(row.map_or_else(Timestamp::now, |(_, at)| at));
+            break;
+        }
+        let from = first.max(last - COUNTED_AT_ONCE.min(left));
+        let part = Span {
+            first: from,
+            end: last + 1,
+        };
+        for part in log.count(filter, part).await? {
+            *sums.entry((part.hour, part.event_type, part.status)).or_default() += part.count;
+        }
+        left -= last - from;
+        counted = from + 1;
     }
-    Ok(span)
+    let counts = sums
+        .into_iter()
+        .map(|((hour, event_type, status), count)| HourCount {
+            hour,
+            event_type,
+            status,
+            count,
+        });
+    Ok(LogCounts {
+        counts: counts.collect(),
+        complete_since: complete_since.filter(|at| filter.since.is_none_or(|since| *at > since)),
+    })
 }
 
 /// The positions that the filter's time can contain.
@@ -131,13 +177,44 @@ async fn first_at(
     Ok(low)
 }
 
-/// Whether an index leads to the entries that match.
-fn has_index(filter: &LogFilter) -> bool {
-    let ids = [
+/// How many positions one search may cover. `None`: an index leads to the entries that match, and to no others.
+fn searched_at_once(filter: &LogFilter) -> Option<Position> {
+    let by_index = [
         &filter.aggregate_id,
         &filter.project_id,
         &filter.user_id,
         &filter.correlation_id,
     ];
-    ids.into_iter().any(Option::is_some)
+    let others = [
+        &filter.topic,
+        &filter.event_type,
+        &filter.aggregate_type,
+        &filter.status,
+    ];
+    let given = |fields: [&Option<String>; 4]| fields.into_iter().flatten().count();
+    match (given(by_index), given(others)) {
+        (0, _) => Some(SEARCHED),
+        (1, 0) => None,
+        _ => Some(SEARCHED_BY_INDEX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_with_conditions_beside_the_index_is_bounded() {
+        let user = LogFilter {
+            user_id: Some("u".into()),
+            ..LogFilter::default()
+        };
+        let dead = LogFilter {
+            status: Some("dead".into()),
+            ..user.clone()
+        };
+        assert_eq!(searched_at_once(&LogFilter::default()), Some(SEARCHED));
+        assert_eq!(searched_at_once(&user), None);
+        assert_eq!(searched_at_once(&dead), Some(SEARCHED_BY_INDEX));
+    }
 }

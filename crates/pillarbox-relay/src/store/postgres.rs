@@ -124,6 +124,12 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, held: &[HeldLane], settlement: &Settlement) -> Result<Settled, StoreError> {
+        let logs = !settlement.logged.is_empty() || settlement.logged_dead().next().is_some();
+        // The next statement may reach another server, where the log lacks entries that readers have seen.
+        if logs && self.connection.was_away() {
+            let checked = self.assumptions.check_now(&self.connection).await;
+            checked.inspect_err(|_| self.connection.is_away())?;
+        }
         self.settle.settle(&self.connection, held, settlement).await
     }
 

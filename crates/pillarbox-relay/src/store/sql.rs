@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 pub(super) use self::dead::DeadLetterStore;
 pub use self::dialect::Dialect;
-pub(super) use self::event_log::{append as append_to_log, with_parts as with_log_parts};
+pub(super) use self::event_log::{append as append_to_log, some_failures, with_delivery};
 pub(super) use self::relays::troubles;
 use super::StoreError;
 use crate::event::Seq;
@@ -59,6 +59,16 @@ pub(super) trait SqlDatabase: Send + Sync + 'static {
 
     /// Runs a read-only statement.
     async fn query(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<Self::Row>, StoreError>;
+
+    /// The same for readers of the event log that follow it.
+    async fn query_log(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<Self::Row>, StoreError>;
+
+    /// The same for people, who may ask for much. However many ask, the relay and the readers of the event log have
+    /// connections left.
+    async fn browse(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<Self::Row>, StoreError>;
+
+    /// Readers of the event log have seen this position. It must not be used again.
+    fn handed_out(&self, position: i64);
 
     /// Runs a statement that may write, in its own transaction.
     async fn execute(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<Self::Row>, StoreError>;

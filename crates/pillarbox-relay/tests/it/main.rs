@@ -5,6 +5,7 @@
 mod checks;
 mod counters;
 mod engine;
+mod event_log;
 mod logs;
 mod memory;
 mod mongodb;

@@ -7,6 +7,7 @@ mod agreement;
 mod assumptions;
 mod contract;
 mod discovery;
+mod event_log;
 mod function;
 mod fuzz;
 mod order;

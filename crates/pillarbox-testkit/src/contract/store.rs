@@ -19,6 +19,7 @@ pub mod enqueueing;
 pub mod history;
 pub mod lanes;
 pub mod limits;
+pub mod lives;
 pub mod logging;
 pub mod notices;
 pub mod parking;
@@ -160,11 +161,17 @@ macro_rules! store_contract {
             logging::a_mixed_batch_is_appended_with_its_settlement,
             logging::pages_of_the_log_have_every_entry_once,
             logging::a_follower_continues_after_its_position,
+            logging::a_reader_of_an_empty_log_gets_a_position,
             logging::a_position_that_nobody_used_is_passed,
             logging::relays_that_settle_together_leave_no_gap,
             history::a_log_filter_chooses,
             history::pages_of_a_list_stay_as_they_are,
-            history::the_life_of_an_event_is_told,
+            lives::the_life_of_an_event_is_told,
+            lives::failures_before_a_delivery_stay_in_the_log,
+            lives::an_entry_says_who_delivered_it,
+            history::a_page_of_the_history_is_bounded_in_bytes,
+            history::positions_that_were_passed_over_are_no_work,
+            history::of_many_entries_the_latest_are_counted,
             history::entries_are_counted_by_hour_and_type,
             history::old_entries_expire_and_readers_are_told,
             parking::a_failed_event_is_due_after_its_delay_with_the_held_ones,

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
+use pillarbox_relay::event_log::COUNTED_MAX;
 use serde_json::json;
 
 use super::filter::Filter;
@@ -9,7 +10,8 @@ use crate::output::{Answer, Context, store_error, table};
 
 /// Count events by hour, type and outcome
 ///
-/// Of the last 24 hours, unless --since is given.
+/// Of the last 24 hours, unless --since is given. If there are more than 5 million entries, the
+/// latest are counted, and the answer says from which time on it is complete.
 ///
 ///   pillarbox events counts
 ///   pillarbox events counts --since 7d --topic 'shop.>'
@@ -26,10 +28,18 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
     filter
         .since
         .get_or_insert_with(|| Timestamp::now() - SignedDuration::from_hours(24));
-    let counts = log.counts(&filter).await.map_err(store_error)?;
+    let counted = log.counts(&filter, COUNTED_MAX).await.map_err(store_error)?;
+    let (counts, complete_since) = (counted.counts, counted.complete_since);
     if context.json {
-        context.print_json(&json!({ "counts": counts }))?;
+        let since = complete_since.or(filter.since);
+        let partial = complete_since.is_some();
+        context.print_json(&json!({ "counts": counts, "since": since, "partial": partial }))?;
         return Ok(Answer::Yes);
+    }
+    if let Some(since) = complete_since {
+        context.say(&format!(
+            "There are more entries than can be counted at once: the counts are complete from {since} on."
+        ));
     }
     if counts.is_empty() {
         super::nothing(context)?;

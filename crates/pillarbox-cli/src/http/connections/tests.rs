@@ -1,13 +1,13 @@
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
-use axum::{body::Body, routing::get};
+use axum::{Extension, body::Body, routing::get};
 use bytes::Bytes;
 use futures::stream;
 use pillarbox_testkit::wait;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::{Notify, Semaphore},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::*;
@@ -70,6 +70,44 @@ async fn a_client_that_never_reads_loses_its_place() {
     until_taken(&place).await;
     until_free(&place).await;
     drop(client);
+}
+
+/// It reads a little now and then, so that it is never silent for long.
+#[tokio::test]
+async fn a_client_that_reads_too_slowly_loses_its_place_at_the_deadline_of_its_answer() {
+    const READ_BY: Duration = Duration::from_secs(2);
+    let place = Arc::new(Semaphore::new(1));
+    let body_place = place.clone();
+    let answer = move |Extension(read_by): Extension<ReadBy>| {
+        let place = body_place.clone();
+        async move {
+            let place = place.acquire_owned().await.unwrap();
+            read_by.set(Some(Instant::now() + READ_BY));
+            let parts = stream::unfold(place, |place| async move {
+                let part = Ok::<_, Infallible>(Bytes::from(vec![b'x'; 64 * 1024]));
+                Some((part, place))
+            });
+            Body::from_stream(parts)
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        connections_max: 512,
+        write_time_max: Duration::from_secs(30),
+    };
+    let router = Router::new().route("/", get(answer));
+    tokio::spawn(serve(listener, router, None, limits, CancellationToken::new()));
+    let begin = Instant::now();
+    let mut client = asked(address).await;
+    until_taken(&place).await;
+    let mut read = vec![0; 64 * 1024];
+    while place.available_permits() == 0 {
+        assert!(begin.elapsed() < DEADLINE, "it keeps its place");
+        let _ = timeout(Duration::from_millis(50), client.read(&mut read)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(begin.elapsed() >= READ_BY, "after {:?}", begin.elapsed());
 }
 
 #[tokio::test]

@@ -3,27 +3,44 @@
 use std::{
     io::{Error, ErrorKind, IoSlice, Result},
     pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep_until},
 };
+
+/// By when the client must have read what is written to it, however slowly it reads. An answer can set it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::http) struct ReadBy(Arc<Mutex<Option<Instant>>>);
+
+impl ReadBy {
+    pub(in crate::http) fn set(&self, time: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+
+    fn time(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 pub(super) struct Timely<S> {
     stream: S,
     write_time_max: Duration,
+    read_by: ReadBy,
     /// Runs while there is something to write and no room for it.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> Timely<S> {
-    pub(super) fn new(stream: S, write_time_max: Duration) -> Self {
+    pub(super) fn new(stream: S, write_time_max: Duration, read_by: ReadBy) -> Self {
         Self {
             stream,
             write_time_max,
+            read_by,
             stalled: None,
         }
     }
@@ -38,8 +55,9 @@ impl<S: AsyncWrite + Unpin> Timely<S> {
             self.stalled = None;
             return written;
         }
-        let time = self.write_time_max;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
+        let (time, read_by) = (Instant::now() + self.write_time_max, self.read_by.time());
+        let until = read_by.map_or(time, |read_by| read_by.min(time));
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(until)));
         let over = || Error::new(ErrorKind::TimedOut, "the client does not read its answer");
         stalled.as_mut().poll(context).map(|()| Err(over()))
     }

@@ -24,6 +24,8 @@ pub(super) fn life(life: &mut WholeLife) {
 }
 
 pub(super) fn entry(entry: &mut LogEntry) {
+    entry.failures.clear();
+    entry.relay = None;
     if let LogOutcome::Dead { error, .. } = &mut entry.outcome {
         "the event could not be delivered".clone_into(error);
     }
@@ -33,7 +35,7 @@ pub(super) fn entry(entry: &mut LogEntry) {
 mod tests {
     use jiff::Timestamp;
     use pillarbox::Event;
-    use pillarbox_relay::settlement::DeadReason;
+    use pillarbox_relay::{dead::Failure, settlement::DeadReason};
     use serde_json::{Value, json};
     use uuid::Uuid;
 
@@ -87,6 +89,14 @@ mod tests {
             seq: 1,
             created_at: Timestamp::UNIX_EPOCH,
             attempts: 1,
+            failures: vec![Failure {
+                at: Timestamp::UNIX_EPOCH,
+                error: "geheim: timed out".into(),
+                sink: None,
+                relay: "geheim-relay".into(),
+            }],
+            sink: Some("events".into()),
+            relay: Some("geheim-relay".into()),
             event: Event::to("t.x").event_type("X").aggregate("a", "1"),
         };
         entry(&mut dead);

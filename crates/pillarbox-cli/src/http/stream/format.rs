@@ -1,6 +1,6 @@
 //! The two formats of the stream.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
@@ -11,6 +11,18 @@ use pillarbox_relay::event_log::{
 use serde_json::json;
 
 const SSE: &str = "text/event-stream";
+/// A line of this size is not copied for each client.
+const SHARED_FROM: usize = 4 * 1024;
+/// Parts with copies have about this size.
+const COPIED: usize = 16 * 1024;
+
+/// A part of the answer.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) bytes: Bytes,
+    /// The event that ends with it. `None`: an event is incomplete, so the answer can't end here.
+    pub(super) position: Option<Position>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
@@ -53,21 +65,33 @@ impl Format {
         }
     }
 
-    pub(super) fn lines(self, lines: &[Arc<Line>]) -> Bytes {
-        let bytes = lines.iter().map(|line| line.text.len() + 40).sum();
-        let mut part = Vec::with_capacity(bytes);
+    /// The parts of the answer with these lines. Small lines are copied, several into a part. A large one is a part of
+    /// its own that all clients share.
+    pub(super) fn parts(self, lines: &[Arc<Line>]) -> VecDeque<Part> {
+        let mut parts = Parts::default();
         for line in lines {
-            match self {
-                Self::Ndjson => part.extend_from_slice(&line.text),
-                Self::Sse => {
-                    part.extend_from_slice(format!("id: {}\ndata: ", line.position).as_bytes());
-                    part.extend_from_slice(&line.text);
-                    part.push(b'\n');
-                }
+            let is_shared = line.text.len() >= SHARED_FROM;
+            if is_shared {
+                parts.cut();
             }
-            part.push(b'\n');
+            if self == Self::Sse {
+                parts.copy(format!("id: {}\ndata: ", line.position).as_bytes());
+            }
+            if is_shared {
+                parts.share(&line.text);
+            } else {
+                parts.copy(&line.text);
+            }
+            if self == Self::Sse {
+                parts.copy(b"\n");
+            }
+            parts.ends_event(line.position);
+            if is_shared || parts.copies.len() >= COPIED {
+                parts.cut();
+            }
         }
-        part.into()
+        parts.cut();
+        parts.done
     }
 
     /// A sign of life. In SSE, an id without data changes the client's position and reports no event.
@@ -101,11 +125,58 @@ impl Format {
             ),
         };
         let line = json!({ "end": word, "position": position, "message": advice });
-        match self {
-            Self::Ndjson => format!("{line}\n"),
-            Self::Sse => format!("event: end\ndata: {line}\n\n"),
+        match (self, end) {
+            (Self::Ndjson, _) => format!("{line}\n"),
+            // An empty id makes a browser forget its position, so that it connects again without one.
+            (Self::Sse, Last::Log(End::Expired | End::Replaced)) => {
+                format!("event: end\nid:\ndata: {line}\n\n")
+            }
+            (Self::Sse, Last::Log(End::TooSlow | End::Closed) | Last::TokenExpired) => {
+                format!("event: end\nid: {position}\ndata: {line}\n\n")
+            }
         }
         .into()
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    done: VecDeque<Part>,
+    /// The part that is being made. It ends with the event at `ended`, or in the middle of one.
+    copies: Vec<u8>,
+    ended: Option<Position>,
+}
+
+impl Parts {
+    fn copy(&mut self, bytes: &[u8]) {
+        self.ended = None;
+        self.copies.extend_from_slice(bytes);
+    }
+
+    fn share(&mut self, bytes: &Bytes) {
+        self.cut();
+        self.done.push_back(Part {
+            bytes: bytes.clone(),
+            position: None,
+        });
+    }
+
+    fn ends_event(&mut self, position: Position) {
+        if let (true, Some(shared)) = (self.copies.is_empty(), self.done.back_mut()) {
+            shared.position = Some(position);
+            return;
+        }
+        self.ended = Some(position);
+    }
+
+    fn cut(&mut self) {
+        if self.copies.is_empty() {
+            return;
+        }
+        self.done.push_back(Part {
+            bytes: std::mem::take(&mut self.copies).into(),
+            position: self.ended.take(),
+        });
     }
 }
 
@@ -134,7 +205,12 @@ mod tests {
             let line: serde_json::Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(line["position"], 7);
             assert!(line["end"].is_string() && line["message"].is_string());
-            assert!(Format::Sse.end(&end, 7).ends_with(b"\n\n"));
+            let event = String::from_utf8(Format::Sse.end(&end, 7).to_vec()).unwrap();
+            assert!(event.ends_with("\n\n"), "{event}");
+            // A browser sends its last id when it connects again.
+            let forgets = matches!(end, Last::Log(End::Expired | End::Replaced));
+            let id = if forgets { "id:" } else { "id: 7" };
+            assert!(event.lines().any(|line| line == id), "{event}");
         }
     }
 }

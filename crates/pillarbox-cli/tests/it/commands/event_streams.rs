@@ -16,13 +16,13 @@ use super::{
 const HOST: &str = "Host: localhost";
 
 /// A client of the stream that reads line by line.
-struct Client {
+pub(super) struct Client {
     lines: BufReader<TcpStream>,
     head: String,
 }
 
 impl Client {
-    fn follow(address: &str, query: &str, header: &str) -> Self {
+    pub(super) fn follow(address: &str, query: &str, header: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         // HTTP/1.0 has no chunks: the body is the lines.
@@ -42,12 +42,12 @@ impl Client {
         line
     }
 
-    fn event(&mut self) -> Value {
+    pub(super) fn event(&mut self) -> Value {
         serde_json::from_str(&self.line()).unwrap()
     }
 
     /// The positions and numbers of the next events.
-    fn events(&mut self, count: usize) -> Vec<(i64, i64)> {
+    pub(super) fn events(&mut self, count: usize) -> Vec<(i64, i64)> {
         let event = |_| {
             let event = self.event();
             (
@@ -70,7 +70,7 @@ fn of_project(id: u32, project: &str, user: &str) -> String {
     format!("{event}\n")
 }
 
-fn lines(ids: std::ops::RangeInclusive<u32>) -> String {
+pub(super) fn lines(ids: std::ops::RangeInclusive<u32>) -> String {
     ids.map(line).collect()
 }
 
@@ -202,6 +202,8 @@ fn the_history_is_listed_counted_and_told() {
     assert!(page["next"].is_null());
 
     let counts = get("/v1/events/counts").json();
+    assert_eq!(counts["partial"], false);
+    assert!(counts["since"].is_string(), "{counts}");
     let sum: i64 = counts["counts"]
         .as_array()
         .unwrap()

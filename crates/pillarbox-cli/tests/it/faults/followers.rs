@@ -34,7 +34,7 @@ fn numbered(number: u64) -> Event {
         .unwrap()
 }
 
-async fn write(pool: &PgPool, numbers: std::ops::Range<u64>) {
+pub(super) async fn write(pool: &PgPool, numbers: std::ops::Range<u64>) {
     let outbox = Outbox::default();
     for number in numbers {
         let mut tx = pool.begin().await.unwrap();
@@ -44,7 +44,7 @@ async fn write(pool: &PgPool, numbers: std::ops::Range<u64>) {
 }
 
 /// Reads the numbers of this many events, and checks that each position is higher than the one before.
-async fn read(follower: &mut Follower, count: u64) -> Vec<u64> {
+pub(super) async fn read(follower: &mut Follower, count: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut last = follower.position().unwrap_or_default();
     while (numbers.len() as u64) < count {
@@ -61,7 +61,7 @@ async fn read(follower: &mut Follower, count: u64) -> Vec<u64> {
 }
 
 /// In the order of each key, which is the order of the numbers with the same remainder.
-fn assert_each_once(mut numbers: Vec<u64>, expected: impl Iterator<Item = u64>) {
+pub(super) fn assert_each_once(mut numbers: Vec<u64>, expected: impl Iterator<Item = u64>) {
     for key in 0..7 {
         let of_key: Vec<u64> = numbers.iter().copied().filter(|n| n % 7 == key).collect();
         assert!(of_key.is_sorted(), "key {key}: {of_key:?}");
@@ -220,6 +220,34 @@ async fn a_follower_says_why_it_can_not_go_on() {
     ] {
         let error = Follow::new(wrong).start().unwrap_err().to_string();
         assert!(error.contains("https://") && !error.contains("geheim"), "{error}");
+    }
+}
+
+/// The log grows past the position meanwhile, so a relay would accept it, and events would be left out.
+#[tokio::test]
+async fn a_follower_of_a_lost_position_never_asks_again() {
+    for (end, expired) in [("replaced", false), ("expired", true)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let relay = format!("http://{}", listener.local_addr().unwrap());
+        let answers = tokio::spawn(async move {
+            let first = format!("{{\"end\":\"{end}\",\"position\":5}}\n");
+            for body in [first.as_str(), "{\"heartbeat\":true,\"position\":900}\n"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4_096];
+                let _ = stream.read(&mut request).await;
+                let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        let mut follower = Follow::new(relay).after(5).start().unwrap();
+        for _ in 0..3 {
+            let error = timeout(PATIENCE, follower.next()).await.unwrap().unwrap_err();
+            assert_eq!(matches!(error, FollowError::Expired { position: 5 }), expired);
+            assert_eq!(matches!(error, FollowError::Beyond { position: 5 }), !expired);
+        }
+        assert_eq!(follower.position(), Some(5));
+        assert!(!answers.is_finished(), "it asked once");
+        answers.abort();
     }
 }
 

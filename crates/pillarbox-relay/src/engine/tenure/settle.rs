@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     log,
+    settlement::LoggedBy,
     store::{Settled, StoreError, StoreErrorKind},
 };
 
@@ -41,9 +42,10 @@ impl Tenure<'_> {
                 if waiting < SETTLE_EVENTS && since.elapsed() < SETTLE_LINGER && self.ending.is_none() {
                     return;
                 }
-                let Some(settling) = self.window.take_settling() else {
+                let Some(mut settling) = self.window.take_settling() else {
                     return;
                 };
+                self.name_sinks(&mut settling);
                 settling
             }
         };
@@ -54,6 +56,18 @@ impl Tenure<'_> {
             let result = store.settle(&lanes, &settling.settlement).await;
             Done::Settled { settling, result }
         });
+    }
+
+    /// Says who delivered the events that the event log records.
+    fn name_sinks(&self, settling: &mut Settling) {
+        if settling.logged_sinks.is_empty() {
+            return;
+        }
+        let sinks = settling.logged_sinks.iter();
+        settling.settlement.logged_by = LoggedBy {
+            relay: self.context.options.name.as_str().into(),
+            sinks: sinks.map(|sink| self.slots[*sink].name.clone()).collect(),
+        };
     }
 
     pub(super) fn apply_settled(&mut self, settling: Settling, result: Result<Settled, StoreError>) {

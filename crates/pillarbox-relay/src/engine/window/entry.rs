@@ -71,6 +71,8 @@ pub(super) struct Receipt {
 pub(in crate::engine) struct Settling {
     pub(in crate::engine) settlement: Settlement,
     pub(super) receipts: Vec<Receipt>,
+    /// The sink of each event that the event log records, as an index.
+    pub(in crate::engine) logged_sinks: Vec<usize>,
 }
 
 impl Entry {

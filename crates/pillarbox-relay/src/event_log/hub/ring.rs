@@ -18,7 +18,7 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Line {
     pub position: Position,
-    /// One JSON object, without a line break.
+    /// One JSON object and a line break.
     pub text: Bytes,
     /// What filters look at: the event without its payload.
     event: Event,
@@ -43,6 +43,7 @@ impl Line {
             tracing::error!(position = entry.position, %error, "an entry of the event log can't be shown");
             return None;
         }
+        text.push(b'\n');
         let mut event = stored.event;
         event.payload = Bytes::new();
         event.headers.retain(|name, _| name == wire::CORRELATION_ID);

@@ -25,7 +25,7 @@ pub(super) struct Letter {
     pub(super) attempts: u32,
     fingerprint: String,
     tried: bool,
-    failure: Document,
+    pub(super) failure: Document,
     state: &'static str,
     /// Whether the event log records the death.
     pub(super) logged: bool,
@@ -62,11 +62,16 @@ impl Letter {
         self.failure.get_str("error").unwrap_or_default()
     }
 
+    /// The failed attempts, with the last one.
+    pub(super) fn failures(&self, earlier: Vec<Bson>) -> Vec<Bson> {
+        match self.tried {
+            true => latest(earlier, self.failure.clone()),
+            false => earlier,
+        }
+    }
+
     fn written(&self, event: &Known, failures: Vec<Bson>, now: DateTime) -> Document {
-        let failures = match self.tried {
-            true => latest(failures, self.failure.clone()),
-            false => failures,
-        };
+        let failures = self.failures(failures);
         let letter = doc! {
             "event_id": id(event.text("event_id")), "topic": event.text("topic"), "key": event.key(),
             "event_type": event.text("event_type"), "reason": self.reason.as_str(), "error": self.error(),

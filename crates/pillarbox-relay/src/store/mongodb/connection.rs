@@ -1,7 +1,7 @@
 //! The driver's client, the collections, and the server's clock.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -17,13 +17,15 @@ use mongodb::{
 };
 use pillarbox::{Limits, Outbox, enqueue::mongodb_place, table::Tables};
 use serde::de::DeserializeOwned;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::error::{explain, misconfigured, silent};
 use crate::{connect::DatabaseOptions, store::StoreError, tls};
 
 /// For the change stream and people's queries, beside the engine's work.
 const CONNECTIONS_BESIDE: u32 = 2;
+/// People's share of all connections.
+const BROWSING_MAX: usize = 2;
 
 pub(super) struct Connection {
     address: ConnectionString,
@@ -35,6 +37,9 @@ pub(super) struct Connection {
     answer_timeout: Duration,
     opened: OnceCell<Collections>,
     count: AtomicU64,
+    browsing: Semaphore,
+    /// The latest position of the event log that readers have seen.
+    handed_out: AtomicI64,
 }
 
 /// The outbox's collections. [`super::schema`] describes their documents.
@@ -135,7 +140,22 @@ impl Connection {
             answer_timeout: options.answer_timeout,
             opened: OnceCell::new(),
             count: AtomicU64::new(0),
+            browsing: Semaphore::new(BROWSING_MAX),
+            handed_out: AtomicI64::new(0),
         })
+    }
+
+    pub(super) fn handed_out(&self) -> i64 {
+        self.handed_out.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn hands_out(&self, position: i64) {
+        self.handed_out.fetch_max(position, Ordering::Relaxed);
+    }
+
+    /// A turn for a query of people, who may ask for much: connections are left to the relay. Never closed.
+    pub(super) async fn browsing(&self) -> Option<SemaphorePermit<'_>> {
+        self.browsing.acquire().await.ok()
     }
 
     /// The collections. Does not connect, but looks up an address of the kind mongodb+srv.

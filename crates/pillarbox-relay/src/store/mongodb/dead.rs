@@ -33,6 +33,7 @@ impl DeadLetters for MongoStore {
     /// The index `open` finds them. Distinct keys are counted by groups of groups: a set of them in one document
     /// could exceed the size limit of a document.
     async fn groups(&self, filter: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
+        let _turn = self.connection.browsing().await;
         let at = self.connection.collections().await?;
         let by_cause = [
             doc! { "$match": open(filter) },
@@ -97,6 +98,7 @@ impl DeadLetters for MongoStore {
         before: Option<Seq>,
         count: usize,
     ) -> Result<Vec<DeadLetter>, StoreError> {
+        let _turn = self.connection.browsing().await;
         let at = self.connection.collections().await?;
         if count == 0 {
             return Ok(Vec::new());
@@ -116,6 +118,7 @@ impl DeadLetters for MongoStore {
     }
 
     async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError> {
+        let _turn = self.connection.browsing().await;
         let at = self.connection.collections().await?;
         let one = [
             doc! { "$match": matching(&DeadFilter::one(id)) },
@@ -140,6 +143,7 @@ impl DeadLetters for MongoStore {
     }
 
     async fn touched(&self, filter: &DeadFilter) -> Result<Touched, StoreError> {
+        let _turn = self.connection.browsing().await;
         let at = self.connection.collections().await?;
         let by_key = [
             doc! { "$match": open(filter) },

@@ -14,24 +14,29 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use mongodb::{
     Cursor,
-    bson::{Document, RawDocumentBuf, doc},
+    bson::{DateTime, Document, RawDocumentBuf, doc},
     error::Error,
     options::Hint,
 };
 use uuid::Uuid;
 
 use self::conditions::{conditions, index};
-use super::{MongoStore, document::time, error::are_duplicates, field};
+use super::{
+    MongoStore,
+    document::time,
+    error::{are_duplicates, is_duplicate},
+    field,
+};
 use crate::{
-    event_log::{EventLog, HourCount, Life, LogBounds, LogEntry, LogFilter, LogList, LogRow, Position},
+    event_log::{
+        EventLog, HourCount, Life, LogBounds, LogCounts, LogEntry, LogFilter, LogList, LogRow, Place,
+        Position,
+    },
     store::{
         PageLimit, StoreError,
-        log_search::{self, Found, SearchedLog, Span},
+        log_search::{self, Found, LIST_BYTES_MAX, SearchedLog, Span},
     },
 };
-
-/// A list ends early rather than have more than this in memory.
-const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[async_trait]
 impl EventLog for MongoStore {
@@ -48,7 +53,40 @@ impl EventLog for MongoStore {
             .connection
             .run(async { within_bytes(find.await?, limit.bytes).await })
             .await?;
-        Ok(found.0.iter().map(|found| entry::row(found)).collect())
+        let rows: Vec<LogRow> = found.0.iter().map(|found| entry::row(found)).collect();
+        if let Some(last) = rows.last() {
+            self.connection.hands_out(last.position());
+        }
+        Ok(rows)
+    }
+
+    async fn places(&self, after: Position, count: usize) -> Result<Vec<Place>, StoreError> {
+        let at = self.connection.collections().await?;
+        let find = at
+            .log
+            .find(doc! { "_id": { "$gt": after } })
+            .sort(doc! { "_id": 1 })
+            .limit(limited(count))
+            .projection(doc! { "first": 1, "at": 1 });
+        let found: Vec<Document> = self.connection.all(find).await?;
+        let place = |found: &Document| Place {
+            positions: entry::positions(found),
+            at: field::time(found, "at"),
+        };
+        Ok(found.iter().map(place).collect())
+    }
+
+    async fn mark(&self) -> Result<Position, StoreError> {
+        let at = self.connection.collections().await?;
+        let position = positions::take(&self.connection, 1).await?;
+        let now = self.connection.now().await?;
+        let insert = at.log.insert_one(entry::void(position, now));
+        match self.connection.run(unless_there(insert)).await? {
+            true => self.connection.hands_out(position),
+            // The counter is behind the log. Then the log has a position to start from.
+            false => positions::pass_the_last(&self.connection).await?,
+        }
+        Ok(position)
     }
 
     /// An insert at a position that an open transaction has taken waits for the end of the transaction.
@@ -57,18 +95,7 @@ impl EventLog for MongoStore {
             return Ok(());
         }
         let at = self.connection.collections().await?;
-        // The time of the row behind them, however late this is: times must not jump ahead.
-        let behind = at
-            .log
-            .find_one(doc! { "_id": { "$gt": last } })
-            .sort(doc! { "_id": 1 })
-            .projection(doc! { "at": 1 });
-        let behind = self.connection.run(behind).await?;
-        let behind = behind.and_then(|row: Document| row.get_datetime("at").ok().copied());
-        let time = match behind {
-            Some(time) => time,
-            None => self.connection.now().await?,
-        };
+        let time = self.time_behind(last).await?;
         let voids = (first..=last).map(|position| entry::void(position, time));
         let insert = at.log.insert_many(voids).ordered(false);
         let filled = async {
@@ -78,6 +105,17 @@ impl EventLog for MongoStore {
             }
         };
         self.connection.run(filled).await
+    }
+
+    async fn skip(&self, first: Position, last: Position) -> Result<(), StoreError> {
+        let next = self.places(first - 1, 1).await?.pop();
+        if next.is_some_and(|next| next.positions.last <= last) {
+            return Ok(());
+        }
+        let at = self.connection.collections().await?;
+        let voids = entry::voids(first, last, self.time_behind(last).await?);
+        let insert = unless_there(at.log.insert_one(voids));
+        self.connection.run(insert).await.map(drop)
     }
 
     async fn bounds(&self) -> Result<LogBounds, StoreError> {
@@ -95,6 +133,7 @@ impl EventLog for MongoStore {
 
     /// The indexes `published` and `died` serve it.
     async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError> {
+        let _turn = self.connection.browsing().await;
         let row = life::row(&self.connection, id).await?;
         let at = self.connection.collections().await?;
         let log = at.log.clone_with_type::<RawDocumentBuf>();
@@ -108,33 +147,8 @@ impl EventLog for MongoStore {
         Ok((row.is_some() || !entries.is_empty()).then_some(Life { row, entries }))
     }
 
-    async fn counts(&self, filter: &LogFilter) -> Result<Vec<HourCount>, StoreError> {
-        let span = log_search::counted(self, filter).await?;
-        let at = self.connection.collections().await?;
-        let by_hour = [
-            doc! { "$match": conditions(filter, span) },
-            doc! { "$group": {
-                "_id": {
-                    "hour": { "$dateTrunc": { "date": "$at", "unit": "hour" } },
-                    "event_type": "$event_type",
-                    "status": "$status",
-                },
-                "n": { "$sum": 1 },
-            } },
-            doc! { "$sort": { "_id": 1 } },
-        ];
-        let by_hour = at.log.aggregate(by_hour).hint(Hint::Name(index(filter).into()));
-        let by_hour: Vec<Document> = self.connection.all(by_hour).await?;
-        let count = |found: &Document| {
-            let of = found.get_document("_id").ok()?;
-            Some(HourCount {
-                hour: field::time(of, "hour"),
-                event_type: field::text(of, "event_type"),
-                status: field::text(of, "status"),
-                count: field::count(found, "n"),
-            })
-        };
-        Ok(by_hour.iter().filter_map(count).collect())
+    async fn counts(&self, filter: &LogFilter, entries_max: Position) -> Result<LogCounts, StoreError> {
+        log_search::counts(self, filter, entries_max).await
     }
 
     /// The end of what expires is recorded first: a reader that misses entries must learn why. If the relay dies before
@@ -179,9 +193,21 @@ impl SearchedLog for MongoStore {
         Ok(next.map(|next| (field::number(&next, "_id"), field::time(&next, "at"))))
     }
 
+    async fn last_before(&self, position: Position) -> Result<Option<Position>, StoreError> {
+        let at = self.connection.collections().await?;
+        let last = at
+            .log
+            .find_one(doc! { "_id": { "$lt": position } })
+            .sort(doc! { "_id": -1 })
+            .projection(doc! { "_id": 1 });
+        let last = self.connection.run(last).await?;
+        Ok(last.map(|last| field::number(&last, "_id")))
+    }
+
     /// An index on an id and the position serves a filter by aggregate, project, user or correlation id. Otherwise the
     /// one on the position does, within the span.
     async fn latest(&self, filter: &LogFilter, span: Span, count: usize) -> Result<Found, StoreError> {
+        let _turn = self.connection.browsing().await;
         if count == 0 {
             return Ok(Found {
                 entries: Vec::new(),
@@ -204,6 +230,61 @@ impl SearchedLog for MongoStore {
             more: more || entries.len() == count,
             entries,
         })
+    }
+
+    async fn count(&self, filter: &LogFilter, span: Span) -> Result<Vec<HourCount>, StoreError> {
+        let _turn = self.connection.browsing().await;
+        let at = self.connection.collections().await?;
+        let by_hour = [
+            doc! { "$match": conditions(filter, span) },
+            doc! { "$group": {
+                "_id": {
+                    "hour": { "$dateTrunc": { "date": "$at", "unit": "hour" } },
+                    "event_type": "$event_type",
+                    "status": "$status",
+                },
+                "n": { "$sum": 1 },
+            } },
+            doc! { "$sort": { "_id": 1 } },
+        ];
+        let by_hour = at.log.aggregate(by_hour).hint(Hint::Name(index(filter).into()));
+        let by_hour: Vec<Document> = self.connection.all(by_hour).await?;
+        let count = |found: &Document| {
+            let of = found.get_document("_id").ok()?;
+            Some(HourCount {
+                hour: field::time(of, "hour"),
+                event_type: field::text(of, "event_type"),
+                status: field::text(of, "status"),
+                count: field::count(found, "n"),
+            })
+        };
+        Ok(by_hour.iter().filter_map(count).collect())
+    }
+}
+
+impl MongoStore {
+    /// The time of the row behind a position, however late this is, so that times do not jump ahead. If there is none: now.
+    async fn time_behind(&self, position: Position) -> Result<DateTime, StoreError> {
+        let at = self.connection.collections().await?;
+        let behind = at
+            .log
+            .find_one(doc! { "_id": { "$gt": position } })
+            .sort(doc! { "_id": 1 })
+            .projection(doc! { "at": 1 });
+        let behind = self.connection.run(behind).await?;
+        match behind.and_then(|row: Document| row.get_datetime("at").ok().copied()) {
+            Some(time) => Ok(time),
+            None => self.connection.now().await,
+        }
+    }
+}
+
+/// Inserts a row if its position is free. Returns whether it was.
+async fn unless_there<T>(insert: impl IntoFuture<Output = Result<T, Error>>) -> Result<bool, Error> {
+    match insert.await {
+        Ok(_) => Ok(true),
+        Err(error) if is_duplicate(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

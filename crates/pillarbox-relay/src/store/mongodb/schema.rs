@@ -11,7 +11,7 @@
 //! | `_records` | {space, name, place} | version, claims, value, due_at, written_at, expires_at |
 //! | `_pressure` | the place | class, topics: [pattern], soft, hard, max_delay_ms, pending, oldest_at, drained, measured_at |
 //! | `_keys` | a number | n: a counter that writers with `serialise_keys` update first |
-//! | `_log` | the position | status (published, dead, void), at, and except for a void position: seq, event_id, topic, stream, event_type, schema_version, entity_type, entity_id, entity_version, partition_key, project_id, user_id, created_at, retry_count as in `<events>`, correlation_id; published: payload, headers; dead: reason, error |
+//! | `_log` | the position | status (published, dead, void), at, and except for a void position: seq, event_id, topic, stream, event_type, schema_version, entity_type, entity_id, entity_version, partition_key, project_id, user_id, created_at, retry_count as in `<events>`, correlation_id, sink, relay, failures as in `_parked`; published: payload, headers; dead: reason, error. A void document for many positions has first: the first of them |
 //! | `_meta` | `schema_version`; `log_position`: the latest position that was taken; `log_expired`: the last one that expired | value |
 //!
 //! A seq is a timestamp of the cluster's clock here and in `<events>`; a low mark is the number the engine knows. Dates are

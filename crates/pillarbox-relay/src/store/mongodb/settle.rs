@@ -37,7 +37,7 @@ pub(super) async fn settle(
     if settlement.is_empty() {
         return Ok(Settled { free: Vec::new() });
     }
-    append_published(connection, &Allowed::Lanes(leases, held), &settlement.logged).await?;
+    append_published(connection, &Allowed::Lanes(leases, held), settlement).await?;
     if settlement.is_plain() && leases.cover(held) {
         let written = publish(connection, &settlement.published).await?;
         // Fewer than given: they were settled before, or are not pending.

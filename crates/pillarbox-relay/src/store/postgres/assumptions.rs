@@ -6,9 +6,9 @@
 //! then be lost silently. So the assumptions are checked. If one fails, the low marks are lowered and every relay
 //! starts over. That costs a scan, and finds everything that is pending.
 //!
-//! The event log has positions that only grow, too. If their counter is behind the log, because the log was copied
-//! without it or was restarted, it is raised. Otherwise settlements would meet existing entries, or readers would wait
-//! for positions that come a second time.
+//! The positions of the event log have assumptions of their own: see [`log`].
+
+mod log;
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -19,13 +19,13 @@ use pillarbox::table::Tables;
 use sqlx::{Postgres, Row, Transaction, postgres::PgRow};
 use tokio::time::Instant;
 
+use self::log::LogFound;
 use super::{
     connection::{Connection, Sql, arguments, statement},
     lanes_and_epochs, schema,
 };
 use crate::{
     event::Seq,
-    event_log::Position,
     store::{HeldLane, StoreError, StoreErrorKind},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Assumptions {
     lock: Sql,
     reset: String,
     lower: Sql,
-    raise_log: Sql,
+    log: log::Statements,
     looked_at: Mutex<Option<Instant>>,
 }
 
@@ -52,9 +52,7 @@ struct Found {
     highest_mark: Seq,
     cache: i64,
     encoding: String,
-    /// The latest position of the event log that was taken, and the latest that it has or had.
-    log_taken: Position,
-    log_end: Position,
+    log: LogFound,
 }
 
 impl Assumptions {
@@ -64,46 +62,40 @@ impl Assumptions {
             lock: statement(tables, include_str!("sql/assumptions/lock.sql")),
             reset: tables.render(include_str!("sql/assumptions/reset.sql")),
             lower: statement(tables, include_str!("sql/assumptions/lower.sql")),
-            raise_log: statement(tables, include_str!("sql/assumptions/raise_log.sql")),
+            log: log::Statements::new(tables),
             looked_at: Mutex::default(),
         }
     }
 
-    /// In a transaction that has found the outbox in the right version.
+    /// In a transaction that has found the outbox in the right version. `moved`: it was in another cluster before.
     pub(super) async fn check(
         &self,
         connection: &Connection,
         tx: &mut Transaction<'static, Postgres>,
+        moved: bool,
     ) -> Result<(), StoreError> {
         self.looked();
+        // Before the look: what is handed out meanwhile is no sign of a loss.
+        let handed_out = connection.handed_out();
         let found = self.look(connection, tx).await?;
         found.usable(connection.tables())?;
-        if found.broken(connection.tables()).is_none() && !found.log_is_behind() {
+        if found.broken(connection.tables()).is_none() && found.log.is_sound(handed_out) && !moved {
             return Ok(());
         }
         // Another relay may do the same. The second one finds that nothing is left to do.
         connection.rows_in(tx, &self.lock, arguments!()?).await?;
         let found = self.look(connection, tx).await?;
-        if found.log_is_behind() {
-            tracing::warn!(
-                taken = found.log_taken,
-                end = found.log_end,
-                "the counter of the event log's positions is behind the log: raising it"
-            );
-            connection
-                .rows_in(tx, &self.raise_log, arguments!(found.log_end)?)
-                .await?;
+        if let Some(why) = found.broken(connection.tables()) {
+            const READING: &str =
+                "it is unknown which events are settled: reading the outbox again from its first event";
+            match found.files_marked.0 {
+                Some(_) => tracing::warn!(why, "{READING}"),
+                None => tracing::info!(why, "{READING}"),
+            }
+            connection.script_in(tx, self.reset.clone()).await?;
         }
-        let Some(why) = found.broken(connection.tables()) else {
-            return Ok(());
-        };
-        const READING: &str =
-            "it is unknown which events are settled: reading the outbox again from its first event";
-        match found.files_marked.0 {
-            Some(_) => tracing::warn!(why, "{READING}"),
-            None => tracing::info!(why, "{READING}"),
-        }
-        connection.script_in(tx, self.reset.clone()).await
+        // After the lanes, as in a settlement, so that the two never wait for each other.
+        self.log.mend(connection, tx, &found.log, handed_out, moved).await
     }
 
     /// The same check for a running relay, unless the last check is recent.
@@ -112,10 +104,16 @@ impl Assumptions {
         if !due(&self.looked_at.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(());
         }
+        self.check_now(connection).await
+    }
+
+    /// The same, however recent the last check is.
+    pub(super) async fn check_now(&self, connection: &Connection) -> Result<(), StoreError> {
         self.looked();
+        let handed_out = connection.handed_out();
         let row = connection.row(&self.look, arguments!()?).await?;
         let found = Found::read(&row).map_err(|e| connection.explain(e))?;
-        let broken = found.broken(connection.tables()).is_some() || found.log_is_behind();
+        let broken = found.broken(connection.tables()).is_some() || !found.log.is_sound(handed_out);
         if found.moved || !schema::is_current(found.version) || broken {
             return schema::check(connection, self).await;
         }
@@ -173,8 +171,7 @@ impl Found {
             highest_mark: row.try_get(7)?,
             cache: row.try_get(8)?,
             encoding: row.try_get(9)?,
-            log_taken: row.try_get(10)?,
-            log_end: row.try_get(11)?,
+            log: LogFound::read(row)?,
         })
     }
 
@@ -201,10 +198,6 @@ impl Found {
                 self.last_taken, self.highest_mark
             )
         })
-    }
-
-    fn log_is_behind(&self) -> bool {
-        self.log_taken < self.log_end
     }
 
     /// Problems that only a person can fix.

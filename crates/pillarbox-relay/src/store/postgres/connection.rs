@@ -5,7 +5,7 @@ use std::{
     str::FromStr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -16,6 +16,7 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow},
 };
 
+use tokio::sync::Semaphore;
 use url::Url;
 
 use super::{error::explain, row::complete};
@@ -36,13 +37,26 @@ const BEGIN_WITH_PLANS: &str = "begin; set local idle_in_transaction_session_tim
                                 set local enable_hashjoin = off; set local enable_mergejoin = off; \
                                 set local jit = off; set local max_parallel_workers_per_gather = 0";
 
+/// For people and for readers of the event log. What they ask for must not take the relay's own connections.
+const READING_MAX: u32 = 3;
+/// People's share of them.
+const BROWSING_MAX: usize = 2;
+/// The server itself gives up then. Otherwise it would go on with what nobody waits for any more.
+const READING_LIMIT: &str = "set statement_timeout = '30s'";
+
 pub(in crate::store) struct Connection {
     pool: PgPool,
+    reading: PgPool,
+    browsing: Semaphore,
     outbox: Outbox,
     /// No session state may be used. Two messages may reach two servers unless a transaction holds them together.
     pooler: bool,
     answer_timeout: Duration,
     statements: AtomicU64,
+    /// The database was away since somebody asked.
+    was_away: AtomicBool,
+    /// The latest position of the event log that readers have seen.
+    handed_out: AtomicI64,
 }
 
 /// A statement that contains the tables' names.
@@ -55,26 +69,35 @@ pub(super) fn statement(tables: &Tables, sql: &str) -> Sql {
 impl Connection {
     pub(super) fn open(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let mut connect = connect_options(&options.url)?;
-        let mut pool = PgPoolOptions::new()
-            .max_connections(options.connections_max.max(1))
-            .acquire_timeout(options.connect_timeout)
-            // A broken connection causes an error, which is retried. A ping before each statement would double the
-            // round trips.
-            .test_before_acquire(false)
-            .idle_timeout(Duration::from_secs(600));
         if options.pooler {
             connect = connect.statement_cache_capacity(0);
-        } else {
-            pool = pool.after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(PLANS).await.map(drop) })
-            });
         }
+        let pool = |connections_max: u32, settings: String| {
+            let mut pool = PgPoolOptions::new()
+                .max_connections(connections_max)
+                .acquire_timeout(options.connect_timeout)
+                // A broken connection causes an error, which is retried. A ping before each statement would double the
+                // round trips.
+                .test_before_acquire(false)
+                .idle_timeout(Duration::from_secs(600));
+            if !options.pooler {
+                pool = pool.after_connect(move |connection, _| {
+                    let settings = AssertSqlSafe(settings.clone());
+                    Box::pin(async move { connection.execute(settings).await.map(drop) })
+                });
+            }
+            pool.connect_lazy_with(connect.clone())
+        };
         Ok(Self {
-            pool: pool.connect_lazy_with(connect),
+            pool: pool(options.connections_max.max(1), PLANS.into()),
+            reading: pool(READING_MAX, format!("{PLANS}; {READING_LIMIT}")),
+            browsing: Semaphore::new(BROWSING_MAX),
             outbox: Outbox::new(options.tables.clone(), Limits::default()),
             pooler: options.pooler,
             answer_timeout: options.answer_timeout,
             statements: AtomicU64::new(0),
+            was_away: AtomicBool::new(false),
+            handed_out: AtomicI64::new(0),
         })
     }
 
@@ -91,20 +114,75 @@ impl Connection {
     }
 
     pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
-        explain(error, self.tables().name())
+        let error = explain(error, self.tables().name());
+        if error.kind == StoreErrorKind::Away {
+            self.is_away();
+        }
+        error
+    }
+
+    pub(super) fn is_away(&self) {
+        self.was_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the database was away since the last call. It may be another server now.
+    pub(super) fn was_away(&self) -> bool {
+        self.was_away.swap(false, Ordering::Relaxed)
+    }
+
+    pub(super) fn handed_out(&self) -> i64 {
+        self.handed_out.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn hands_out(&self, position: i64) {
+        self.handed_out.fetch_max(position, Ordering::Relaxed);
     }
 
     /// Runs one statement on its own.
     pub(super) async fn rows(&self, sql: &Sql, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
+        self.rows_from(&self.pool, None, sql, arguments).await
+    }
+
+    /// The same for readers of the event log that follow it.
+    pub(super) async fn read(&self, sql: &Sql, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
+        self.rows_from(&self.reading, Some(READING_LIMIT), sql, arguments)
+            .await
+    }
+
+    /// The same for people.
+    pub(super) async fn browse(&self, sql: &Sql, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
+        let turn = tokio::time::timeout(self.answer_timeout, self.browsing.acquire());
+        let Ok(_turn) = turn.await else {
+            return Err(StoreError::new(
+                StoreErrorKind::Away,
+                "other queries of people take too long: try again later",
+            ));
+        };
+        self.read(sql, arguments).await
+    }
+
+    async fn rows_from(
+        &self,
+        pool: &PgPool,
+        settings: Option<&'static str>,
+        sql: &Sql,
+        arguments: PgArguments,
+    ) -> Result<Vec<PgRow>, StoreError> {
         if self.pooler {
-            let mut tx = self.begin().await?;
+            let mut tx = self.within(pool.begin_with(BEGIN_WITH_PLANS)).await?;
+            if let Some(settings) = settings {
+                // Only for this transaction, because the server connection is somebody else's afterwards.
+                let settings = settings.replacen("set", "set local", 1);
+                self.within(sqlx::raw_sql(AssertSqlSafe(settings)).execute(&mut *tx))
+                    .await?;
+            }
             let rows = self.rows_in(&mut tx, sql, arguments).await?;
             self.commit(tx).await?;
             return Ok(rows);
         }
         self.count();
         // Not through the pool itself, which would pass on every row once more.
-        let mut connection = self.within(self.pool.acquire()).await?;
+        let mut connection = self.within(pool.acquire()).await?;
         let query = sqlx::query_with(AssertSqlSafe(sql.clone()), arguments);
         match tokio::time::timeout(self.answer_timeout, query.fetch_all(&mut *connection)).await {
             Ok(answer) => answer.map_err(|e| self.explain(e)),
@@ -180,6 +258,7 @@ impl Connection {
     }
 
     fn silent(&self) -> StoreError {
+        self.is_away();
         StoreError::new(
             StoreErrorKind::Away,
             format!(

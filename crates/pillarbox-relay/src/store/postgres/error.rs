@@ -82,6 +82,11 @@ fn judge(refusal: &dyn DatabaseError, table: &str) -> (StoreErrorKind, String) {
                 ),
             )
         }
+        // A reader has made the position of an entry void meanwhile. The next attempt takes another one.
+        "23505" if refusal.table().is_some_and(|name| name.ends_with("_log")) => (
+            StoreErrorKind::Away,
+            "a position of the event log was taken meanwhile: it can be retried".to_owned(),
+        ),
         // The message says what to do: see sql/schema/create.sql.
         "PB403" => (StoreErrorKind::Misconfigured, refusal.message().to_owned()),
         "25006" => (

@@ -180,7 +180,7 @@ pub(super) async fn check(connection: &Connection, assumptions: &Assumptions) ->
         let rebase = connection.tables().render(include_str!("sql/schema/rebase.sql"));
         connection.script_in(&mut tx, rebase).await?;
     }
-    assumptions.check(connection, &mut tx).await?;
+    assumptions.check(connection, &mut tx, moved).await?;
     connection.commit(tx).await
 }
 

@@ -1,10 +1,10 @@
 //! Records the results of events: one statement for deliveries, one transaction for everything else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pillarbox::table::Tables;
-use serde_json::json;
-use sqlx::{Postgres, Row, Transaction, postgres::PgArguments};
+use serde_json::{json, value::RawValue};
+use sqlx::{Postgres, Row, Transaction, postgres::PgArguments, types::Json};
 
 use super::{
     after_death,
@@ -17,7 +17,7 @@ use crate::{
     settlement::{Dead, FailedTry, Parked, Settlement},
     store::{
         HeldLane, Settled, StoreError,
-        sql::{Dialect, append_to_log, with_log_parts},
+        sql::{Dialect, append_to_log, some_failures, with_delivery},
     },
 };
 
@@ -29,8 +29,23 @@ pub const BY_RANGE: &str = "e.seq between $2 and $3 and get_bit($4::bytea, e.seq
 
 /// The part of the statement that appends to the event log.
 const LOGGED: &str = include_str!("sql/settle/published_logged.sql");
-/// Only some of the events are appended: those of the last argument.
-const SOME: &str = "and e.seq = any(${n}::bigint[])";
+/// All events are appended. They have the sink and the relay of the last arguments.
+const ALL: Logging = Logging {
+    delivery: "null::jsonb, ${n}::text, ${m}::text",
+    condition: "",
+};
+/// Only some of the events are appended, or they have several sinks: the argument before the last is a JSON object with
+/// their seqs and sinks.
+const SOME: Logging = Logging {
+    delivery: "null::jsonb, ${n}::jsonb ->> e.seq::text, ${m}::text",
+    condition: "and ${n}::jsonb ? e.seq::text",
+};
+
+/// How a plain settlement appends to the log. None of its events has failed before.
+struct Logging {
+    delivery: &'static str,
+    condition: &'static str,
+}
 
 pub(super) struct Statements {
     published: Published,
@@ -51,9 +66,9 @@ pub(super) type Tx = Transaction<'static, Postgres>;
 impl Statements {
     pub(super) fn new(tables: &Tables) -> Self {
         Self {
-            published: Published::new(tables, "", ""),
-            published_logged: Published::new(tables, LOGGED, ""),
-            published_some_logged: Published::new(tables, LOGGED, SOME),
+            published: Published::new(tables, None),
+            published_logged: Published::new(tables, Some(&ALL)),
+            published_some_logged: Published::new(tables, Some(&SOME)),
             fence: statement(tables, include_str!("sql/settle/fence.sql")),
             unparked: statement(tables, include_str!("sql/settle/unparked.sql")),
             failed: statement(tables, include_str!("sql/settle/failed.sql")),
@@ -75,28 +90,37 @@ impl Statements {
             return Ok(Settled { free: Vec::new() });
         }
         if settlement.is_plain() {
-            let logged = &settlement.logged;
-            let (published, some) = match logged.len() {
-                0 => (&self.published, None),
-                all if all == settlement.published.len() => (&self.published_logged, None),
-                _ => (&self.published_some_logged, Some(logged)),
-            };
-            let (statement, mut arguments) = published.of(held, &settlement.published)?;
-            if let Some(logged) = some {
-                arguments = arguments!(in arguments; logged)?;
-            }
+            let (statement, arguments) = self.plain(held, settlement)?;
             let row = connection.row(statement, arguments).await?;
             unfenced(connection, &row)?;
             return Ok(Settled { free: Vec::new() });
         }
         let mut tx = connection.begin().await?;
         self.fence(connection, &mut tx, held, settlement).await?;
-        let touched = self.write(connection, &mut tx, held, settlement).await?;
-        let logged_dead: Vec<Seq> = settlement.logged_dead().collect();
-        append_to_log(connection, &mut tx, &settlement.logged, &logged_dead).await?;
+        let mut failures = HashMap::new();
+        let touched = self
+            .write(connection, &mut tx, held, settlement, &mut failures)
+            .await?;
+        append_to_log(connection, &mut tx, settlement, &failures).await?;
         let free = self.next(connection, &mut tx, touched).await?;
         connection.commit(tx).await?;
         Ok(Settled { free })
+    }
+
+    /// The one statement of a plain settlement.
+    fn plain(&self, held: &[HeldLane], settlement: &Settlement) -> Result<(&Sql, PgArguments), StoreError> {
+        if settlement.logged.is_empty() {
+            return self.published.of(held, &settlement.published);
+        }
+        let relay = settlement.logged_by.relay();
+        let all = settlement.logged.len() == settlement.published.len();
+        if let Some(sink) = settlement.logged_by.only_sink().filter(|_| all) {
+            let (statement, arguments) = self.published_logged.of(held, &settlement.published)?;
+            return Ok((statement, arguments!(in arguments; sink, relay)?));
+        }
+        let sinks: BTreeMap<Seq, Option<&str>> = settlement.logged_with_sinks().collect();
+        let (statement, arguments) = self.published_some_logged.of(held, &settlement.published)?;
+        Ok((statement, arguments!(in arguments; Json(sinks), relay)?))
     }
 
     /// Locks the lanes of these events, so that no other relay can take them before the transaction ends.
@@ -123,13 +147,14 @@ impl Statements {
         Ok(())
     }
 
-    /// Returns the keys whose events in the side table may have changed.
+    /// Returns the keys whose events in the side table may have changed. Collects the failures of delivered events.
     async fn write(
         &self,
         connection: &Connection,
         tx: &mut Tx,
         held: &[HeldLane],
         settlement: &Settlement,
+        failures: &mut HashMap<Seq, Box<RawValue>>,
     ) -> Result<BTreeSet<(i16, String)>, StoreError> {
         let mut touched = keys(settlement);
         if !settlement.published.is_empty() {
@@ -140,7 +165,11 @@ impl Statements {
         }
         if !settlement.published_parked.is_empty() {
             let (seqs, ..) = columns(&settlement.published_parked);
-            connection.rows_in(tx, &self.unparked, arguments!(seqs)?).await?;
+            for row in connection.rows_in(tx, &self.unparked, arguments!(seqs)?).await? {
+                let read = || Ok((row.try_get(0)?, row.try_get(1)?));
+                let (seq, stored) = read().map_err(|e| connection.explain(e))?;
+                failures.extend(some_failures(stored).map(|stored| (seq, stored)));
+            }
         }
         if !settlement.failed.is_empty() {
             let (seqs, lanes, keys) = columns(settlement.failed.iter().map(|f| &f.parked));
@@ -216,17 +245,22 @@ struct Published {
 }
 
 impl Published {
-    /// `logged` appends to the event log; `some` chooses which of the events, by one more argument.
-    fn new(tables: &Tables, logged: &str, some: &str) -> Self {
+    fn new(tables: &Tables, logging: Option<&Logging>) -> Self {
+        let logged = logging.map_or("", |_| LOGGED);
         let sql = include_str!("sql/settle/published.sql").replace("{logged}", logged.trim_end());
-        let sql = Dialect::Postgres.complete(&with_log_parts(&sql));
-        let completed = |chosen: &str, last: &str| {
-            let some = some.replace("{n}", last);
-            statement(tables, &sql.replace("{chosen}", chosen).replace("{some}", &some))
+        // The arguments of the log are behind those that choose the events.
+        let completed = |chosen: &str, [n, m]: [&str; 2]| {
+            let part = |part: fn(&Logging) -> &'static str| {
+                logging.map_or("", part).replace("{n}", n).replace("{m}", m)
+            };
+            let sql = with_delivery(&sql, &part(|logging| logging.delivery))
+                .replace("{some}", &part(|logging| logging.condition))
+                .replace("{chosen}", chosen);
+            statement(tables, &Dialect::Postgres.complete(&sql))
         };
         Self {
-            by_seq: completed(BY_SEQ, "3"),
-            by_range: completed(BY_RANGE, "5"),
+            by_seq: completed(BY_SEQ, ["3", "4"]),
+            by_range: completed(BY_RANGE, ["5", "6"]),
         }
     }
 

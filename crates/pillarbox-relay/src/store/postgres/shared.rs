@@ -40,6 +40,18 @@ impl SqlDatabase for Connection {
         self.rows(&sql, bound(arguments)?).await
     }
 
+    async fn query_log(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<PgRow>, StoreError> {
+        self.read(&sql, bound(arguments)?).await
+    }
+
+    async fn browse(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<PgRow>, StoreError> {
+        self.browse(&sql, bound(arguments)?).await
+    }
+
+    fn handed_out(&self, position: i64) {
+        self.hands_out(position);
+    }
+
     async fn execute(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<PgRow>, StoreError> {
         self.rows(&sql, bound(arguments)?).await
     }

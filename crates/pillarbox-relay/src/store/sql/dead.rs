@@ -54,7 +54,7 @@ impl<S: DeadLetterStore> DeadLetters for S {
     async fn groups(&self, filter: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
         let database = self.database();
         let sql = filtered(database, filter, include_str!("dead/groups.sql"));
-        let rows = database.query(sql, filter_arguments(filter)).await?;
+        let rows = database.browse(sql, filter_arguments(filter)).await?;
         database.read_rows(&rows, |row| {
             Ok(DeadGroup {
                 fingerprint: row.text(0)?,
@@ -82,14 +82,14 @@ impl<S: DeadLetterStore> DeadLetters for S {
         let sql = filtered(database, filter, include_str!("dead/list.sql"));
         let mut arguments = filter_arguments(filter);
         arguments.extend(arguments!(state.map(DeadState::as_str), before, count));
-        let rows = database.query(sql, arguments).await?;
+        let rows = database.browse(sql, arguments).await?;
         database.read_rows(&rows, letter)
     }
 
     async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError> {
         let database = self.database();
         let sql = statement(database, include_str!("dead/show.sql"));
-        let rows = database.query(sql, arguments!(id)).await?;
+        let rows = database.browse(sql, arguments!(id)).await?;
         let details = database.read_rows(&rows, |row| {
             Ok(DeadDetails {
                 letter: letter(row)?,
@@ -102,7 +102,7 @@ impl<S: DeadLetterStore> DeadLetters for S {
             return Ok(None);
         };
         let sql = statement(database, include_str!("dead/recoveries.sql"));
-        let rows = database.query(sql, arguments!(details.letter.seq)).await?;
+        let rows = database.browse(sql, arguments!(details.letter.seq)).await?;
         details.recoveries = database.read_rows(&rows, recovery)?;
         details.event = self.event_of(details.letter.seq, id).await?;
         Ok(Some(details))
@@ -111,7 +111,7 @@ impl<S: DeadLetterStore> DeadLetters for S {
     async fn touched(&self, filter: &DeadFilter) -> Result<Touched, StoreError> {
         let database = self.database();
         let sql = filtered(database, filter, include_str!("dead/touched.sql"));
-        let rows = database.query(sql, filter_arguments(filter)).await?;
+        let rows = database.browse(sql, filter_arguments(filter)).await?;
         let mut touched = Touched::default();
         database.read_rows(&rows, |row| {
             (touched.count, touched.keys) = (row.count(0)?, row.count(1)?);

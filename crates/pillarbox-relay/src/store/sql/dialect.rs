@@ -19,6 +19,7 @@ impl Dialect {
     /// | `{after n}`, `{before n}` | `n` microseconds from now, or ago |
     /// | `{in x list}` | whether `x` is in a list that was given as one argument |
     /// | `{text x}` | a JSON column as text |
+    /// | `{told list}` | the rows of a JSON list of events of a log: `seq`, `sink` and `failures` |
     /// | `{correlation h}` | the correlation id in a JSON column of headers |
     /// | `{lock t}` | locks the rows of `t` until the transaction ends |
     /// | `{skip_locked}` | locks the rows that nobody else has locked, and skips the others |
@@ -71,6 +72,9 @@ impl Dialect {
                 }
                 "text" => format!("{of}::text"),
                 "correlation" => format!("{of} ->> 'correlation-id'"),
+                "told" => format!(
+                    "(select * from jsonb_to_recordset({of}::text::jsonb) as r (seq bigint, sink text, failures jsonb))"
+                ),
                 "lock" => format!("for update of {of}"),
                 "and_same_id" => "and e.id = d.id".into(),
                 "skip_locked" => "for update skip locked".into(),
@@ -90,6 +94,10 @@ impl Dialect {
                         format!("{what} in (select value from json_each({list}))")
                     }
                     "correlation" => format!("iif(json_valid({of}), {of} ->> 'correlation-id', null)"),
+                    "told" => format!(
+                        "(select value ->> 'seq' as seq, value ->> 'sink' as sink, value -> 'failures' as failures \
+                         from json_each({of}))"
+                    ),
                     "lock" | "skip_locked" | "and_same_id" => String::new(),
                     _ => return None,
                 }

@@ -36,7 +36,7 @@ impl Admin for SqliteStore {
             .map_err(|e| at.error(e))?;
         let found = version(at, &mut *tx).await;
         let table = at.tables.name();
-        let mut upgraded = None;
+        let (mut upgraded, mut up_to_date) = (None, false);
         match found {
             Ok(Some(version)) if UPGRADABLE.iter().any(|&older| is(&version, older)) => {
                 if is(&version, 2) {
@@ -48,11 +48,8 @@ impl Admin for SqliteStore {
                 add_troubles(at, &mut tx).await?;
                 upgraded = Some(version);
             }
-            Ok(Some(version)) if is(&version, VERSION) => {
-                return Ok(vec![format!(
-                    "the outbox `{table}` is up to date (version {VERSION})"
-                )]);
-            }
+            // A table that was dropped is created again.
+            Ok(Some(version)) if is(&version, VERSION) => up_to_date = true,
             Ok(Some(version)) => return Err(other_version(table, &version)),
             Ok(None) => {}
             Err(error) if error.kind == StoreErrorKind::NotMigrated => {}
@@ -64,6 +61,11 @@ impl Admin for SqliteStore {
             .map_err(|e| at.error(e))?;
         tx.commit().await.map_err(|e| at.error(e))?;
         connection.close().await.map_err(|e| at.error(e))?;
+        if up_to_date {
+            return Ok(vec![format!(
+                "the outbox `{table}` is up to date (version {VERSION})"
+            )]);
+        }
         if let Some(before) = upgraded {
             return Ok(vec![format!(
                 "the outbox `{table}` was at version {before} and is at version {VERSION} now"

@@ -2,9 +2,14 @@
 //! restored backup has an older one. Then the low marks and the cursors of running relays are invalid.
 //!
 //! The positions of the event log only grow, too. If its table was dropped and created again, their counter is raised to
-//! the end of what has expired. Otherwise readers would wait for positions that come a second time.
+//! the end of what has expired. If it ends before what this relay's readers have seen, it has lost entries, and goes on far
+//! above all that were handed out. Otherwise readers would take new entries for those that they have seen.
 
-use super::connection::Connections;
+use std::sync::atomic::Ordering;
+
+use sqlx::SqliteConnection;
+
+use super::connection::{Connections, now};
 use crate::{
     event::Seq,
     store::{StoreError, StoreErrorKind},
@@ -74,6 +79,37 @@ async fn raise_log(at: &Connections) -> Result<(), StoreError> {
             .map_err(|e| at.error(e))?;
     }
     at.commit(tx).await
+}
+
+/// Checks before entries are appended that no position comes a second time. In the transaction that appends: no reader can
+/// see more than what was committed before it.
+pub(super) async fn check_log(at: &Connections, tx: &mut SqliteConnection) -> Result<(), StoreError> {
+    let handed_out = at.handed_out.load(Ordering::Relaxed);
+    if handed_out == 0 {
+        return Ok(());
+    }
+    at.counted(1);
+    let (taken, ended): (i64, i64) = sqlx::query_as(at.statements.assumptions_log_ended.clone())
+        .bind(at.tables.name_beside("log"))
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(|e| at.error(e))?;
+    if taken.max(ended) >= handed_out {
+        return Ok(());
+    }
+    tracing::warn!(
+        "the event log has lost its latest entries: new ones get positions above all that were handed out, and readers of \
+         lost ones are told"
+    );
+    at.counted(1);
+    sqlx::query(at.statements.assumptions_leap_log.clone())
+        .bind(now())
+        .bind(ended)
+        .bind(handed_out)
+        .execute(&mut *tx)
+        .await
+        .map_err(|e| at.error(e))?;
+    Ok(())
 }
 
 async fn start_over(at: &Connections, taken: Seq, mark: Seq) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     str::FromStr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -16,6 +16,8 @@ use sqlx::{
     },
 };
 
+use tokio::sync::Semaphore;
+
 use super::{file::make_private, statements::Statements};
 use crate::{
     connect::DatabaseOptions,
@@ -27,6 +29,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Enough for the lanes' readers beside people's queries and the check of dead letters, which takes long with a
 /// million of them.
 const READERS_MAX: u32 = 4;
+/// People's share of them: what they ask for must leave some to the relay.
+const BROWSING_MAX: usize = 2;
 
 pub(in crate::store) struct Connections {
     pub(super) read: SqlitePool,
@@ -38,6 +42,9 @@ pub(in crate::store) struct Connections {
     pub(super) outbox: Outbox,
     pub(super) path: PathBuf,
     count: AtomicU64,
+    pub(super) browsing: Semaphore,
+    /// The latest position of the event log that readers have seen.
+    pub(super) handed_out: AtomicI64,
 }
 
 impl Connections {
@@ -66,6 +73,8 @@ impl Connections {
             outbox: Outbox::new(options.tables.clone(), Limits::default()),
             path: connect.get_filename().to_owned(),
             count: AtomicU64::new(0),
+            browsing: Semaphore::new(BROWSING_MAX),
+            handed_out: AtomicI64::new(0),
         })
     }
 

@@ -1,11 +1,12 @@
 //! Settling: one statement for deliveries, one transaction for everything else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use sqlx::{SqlStr, Sqlite, Transaction};
 
 use super::{
+    assumptions,
     connection::{Connections, micros, now, time},
     discover::{json as text, size},
 };
@@ -13,7 +14,10 @@ use crate::{
     dead::Failure,
     event::{Lane, Seq},
     settlement::{FailedTry, Settlement},
-    store::{HeldLane, Settled, StoreError, sql::append_to_log},
+    store::{
+        HeldLane, Settled, StoreError,
+        sql::{append_to_log, some_failures},
+    },
 };
 
 pub(super) async fn settle(
@@ -50,9 +54,12 @@ pub(super) async fn settle(
         tx: &mut tx,
         now: now(),
     };
-    let touched = batch.write(settlement, &fence).await?;
-    let logged_dead: Vec<Seq> = settlement.logged_dead().collect();
-    append_to_log(at, batch.tx, &settlement.logged, &logged_dead).await?;
+    let mut failures = HashMap::new();
+    let touched = batch.write(settlement, &fence, &mut failures).await?;
+    if !settlement.logged.is_empty() || settlement.logged_dead().next().is_some() {
+        assumptions::check_log(at, batch.tx).await?;
+        append_to_log(at, batch.tx, settlement, &failures).await?;
+    }
     let free = batch.release(&touched).await?;
     at.commit(tx).await?;
     Ok(Settled { free })
@@ -101,11 +108,13 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Writes everything except the order within keys. Returns the keys whose order may have changed.
+    /// Writes everything except the order within keys. Returns the keys whose order may have changed. Collects the
+    /// failures of events that leave the side table.
     async fn write(
         &mut self,
         settlement: &Settlement,
         fence: &Fence,
+        failures: &mut HashMap<Seq, Box<RawValue>>,
     ) -> Result<BTreeSet<(Lane, String)>, StoreError> {
         let sql = &self.at.statements;
         let parked = settlement.published_parked.iter();
@@ -143,13 +152,16 @@ impl Batch<'_> {
             .collect();
         if !leaving.is_empty() {
             self.at.counted(1);
-            let left: Vec<(Lane, String)> = sqlx::query_as(sql.settle_unparked.clone())
+            let left: Vec<(Lane, String, Seq, String)> = sqlx::query_as(sql.settle_unparked.clone())
                 .bind(text(&leaving))
                 .fetch_all(&mut **self.tx)
                 .await
                 .map_err(|e| self.at.error(e))?;
-            // An unreadable event that died has no key in the settlement. The side table has it.
-            touched.extend(left);
+            for (lane, key, seq, stored) in left {
+                // An unreadable event that died has no key in the settlement. The side table has it.
+                touched.insert((lane, key));
+                failures.extend(some_failures(Some(stored)).map(|stored| (seq, stored)));
+            }
         }
         self.after_deaths(&settlement.dead).await?;
         Ok(touched)

@@ -1,5 +1,7 @@
 //! How SQLite runs the statements it shares with PostgreSQL.
 
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 use pillarbox::table::Tables;
 use sqlx::{
@@ -45,6 +47,20 @@ impl SqlDatabase for Connections {
     async fn query(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<SqliteRow>, StoreError> {
         let rows = bound(sql, arguments).fetch_all(self.reader()).await;
         rows.map_err(|error| self.error(error))
+    }
+
+    async fn query_log(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<SqliteRow>, StoreError> {
+        self.query(sql, arguments).await
+    }
+
+    async fn browse(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<SqliteRow>, StoreError> {
+        // Never closed.
+        let _turn = self.browsing.acquire().await;
+        self.query(sql, arguments).await
+    }
+
+    fn handed_out(&self, position: i64) {
+        self.handed_out.fetch_max(position, Ordering::Relaxed);
     }
 
     async fn execute(&self, sql: Sql, arguments: Vec<Argument>) -> Result<Vec<SqliteRow>, StoreError> {

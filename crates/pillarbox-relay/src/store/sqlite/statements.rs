@@ -38,6 +38,8 @@ macro_rules! statements {
 statements![
     admin_recent = "admin/recent",
     assumptions_forget_log = "assumptions/forget_log",
+    assumptions_leap_log = "assumptions/leap_log",
+    assumptions_log_ended = "assumptions/log_ended",
     assumptions_look = "assumptions/look",
     assumptions_raise_log = "assumptions/raise_log",
     assumptions_reset = "assumptions/reset",

@@ -10,7 +10,7 @@ use mongodb::{
 use pillarbox_relay::{
     Settlement, StoredEvent,
     connect::{self, Claim, DatabaseOptions},
-    event_log::{EventLog, Follower, LogEntry, LogRow},
+    event_log::{EventLog, FollowError, Follower, LogEntry, LogRow, Stretch},
     store::{PageLimit, RelayId, StoreErrorKind},
 };
 use pillarbox_testkit::{
@@ -178,6 +178,41 @@ async fn a_log_goes_on_behind_its_latest_entry_after_the_outbox_was_restored() {
     assert_eq!(entry_ids(&entries(&*log).await), ids(&events));
 }
 
+/// Readers have seen 30 positions, and the outbox was restored from a copy with 20.
+#[tokio::test]
+async fn a_log_that_lost_entries_goes_on_above_all_that_were_handed_out() {
+    let Some(server) = servers::mongo().await else {
+        return;
+    };
+    let harness = Arc::new(MongoHarness::new(server).await);
+    let log = log_of(&harness);
+    let scene = Scene::new(harness.clone()).await;
+    let events = scene.stored("a", 40).await;
+    scene.settle(logged(&events[..30])).await;
+    assert_eq!(entries(&*log).await.len(), 30);
+    let lost = doc! { "_id": { "$gt": 20_i64 } };
+    documents(&harness).delete_many(lost).await.unwrap();
+    let meta: Collection<Document> = harness.database().collection("outbox_events_meta");
+    let earlier = doc! { "$set": { "value": 20_i64 } };
+    meta.update_one(doc! { "_id": "log_position" }, earlier)
+        .await
+        .unwrap();
+    for event in events[30..].chunks(1) {
+        scene.settle(logged(event)).await;
+    }
+    let read = followed(&log).await;
+    let expected: Vec<_> = events[..20].iter().chain(&events[30..]).cloned().collect();
+    assert_eq!(entry_ids(&read), ids(&expected));
+    assert!(read[20].position > 100_000_000_000_000);
+    for lost in [25, 30] {
+        let begun = Follower::begin(log.clone(), Some(lost)).await.err();
+        assert!(
+            matches!(begun, Some(FollowError::Beyond { .. })),
+            "{lost}: {begun:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_position_in_an_open_transaction_is_decided_by_its_end() {
     let Some(server) = servers::mongo().await else {
@@ -204,7 +239,10 @@ async fn a_position_in_an_open_transaction_is_decided_by_its_end() {
     }
     let rows = rows(&*log).await;
     assert!(
-        matches!(rows[..], [LogRow::Entry(_), LogRow::Void(2)]),
+        matches!(
+            rows[..],
+            [LogRow::Entry(_), LogRow::Void(Stretch { first: 2, last: 2 })]
+        ),
         "{rows:?}"
     );
 }

@@ -8,7 +8,7 @@ use pillarbox::{Event, Limits};
 use pillarbox_relay::{
     Settlement,
     dead::{Actor, DeadFilter, ReplayAs},
-    event_log::LogFilter,
+    event_log::{COUNTED_MAX, LogFilter},
     settlement::Dead,
     store::{HeldLane, PageLimit},
 };
@@ -190,7 +190,7 @@ async fn read_the_log(harness: &MongoHarness, event: &Event) {
         log.list(&filter, None, 20).await.unwrap();
         filter.since = Some(since);
         log.list(&filter, None, 20).await.unwrap();
-        log.counts(&filter).await.unwrap();
+        log.counts(&filter, COUNTED_MAX).await.unwrap();
     }
     assert_eq!(log.expire(Duration::from_secs(600), 100).await.unwrap(), 100);
 }

@@ -1,11 +1,8 @@
 //! The assumptions of discovery are checked. If one does not hold, no event is lost.
 
-use std::time::Duration;
-
 use pillarbox_relay::{
     Settlement, Store,
-    event_log::EventLog,
-    store::{Admin, HeldLane, Reader, StoreError, StoreErrorKind},
+    store::{Admin, HeldLane, Reader, StoreErrorKind},
 };
 use pillarbox_testkit::wait;
 
@@ -53,21 +50,6 @@ async fn delivered() -> Option<(Place, Box<dyn Reader>, Vec<HeldLane>)> {
     let mut reader = place.reader();
     let marked = deliver(&place, &mut reader, &place.held).await;
     Some((place, reader, marked))
-}
-
-/// Delivers new events with an event log, as a relay does that starts now.
-async fn deliver_logged(place: &Place, keys: &[&str]) -> Result<(), StoreError> {
-    place.store.check().await?;
-    place.commit(keys).await;
-    let held = place.take_again().await;
-    let found = place.store.reader(&held).next(page(100)).await?;
-    let seqs: Vec<i64> = found.events.iter().map(|event| event.seq).collect();
-    let settlement = Settlement {
-        published: seqs.clone(),
-        logged: seqs,
-        ..Settlement::default()
-    };
-    place.store.settle(&held, &settlement).await.map(drop)
 }
 
 /// The events that the next relay finds.
@@ -292,59 +274,4 @@ async fn large_headers_and_texts_are_not_fetched() {
     assert_eq!(headers.count(), 2, "{all:?}");
     assert!(all[2].contains("3000007 bytes together"), "{all:?}");
     assert!(all[3].contains("300 bytes"), "{all:?}");
-}
-
-/// After a copy without its sequence, and after a restart of a log of which everything has expired.
-#[tokio::test]
-async fn positions_of_the_event_log_never_come_a_second_time() {
-    let Some(place) = place().await else { return };
-    deliver_logged(&place, &["a"; 10]).await.unwrap();
-    place.run("select setval('outbox_events_log_position', 3)").await;
-    deliver_logged(&place, &["b"; 2]).await.unwrap();
-    let latest = "select max(position) from outbox_events_log";
-    assert_eq!(place.number(latest).await, 12);
-
-    place
-        .run("update outbox_events_log set at = at - interval '1 day'")
-        .await;
-    place.store.expire(Duration::from_secs(60), 100).await.unwrap();
-    place.run("truncate outbox_events_log restart identity").await;
-    deliver_logged(&place, &["c"; 2]).await.unwrap();
-    assert_eq!(place.number(latest).await, 14);
-    assert_eq!(place.store.read(12, page(10)).await.unwrap().len(), 2);
-}
-
-/// Otherwise an old position that is read late would seem to be younger than all entries behind it.
-#[tokio::test]
-async fn a_position_that_nobody_used_has_the_time_of_the_next_one() {
-    let Some(place) = place().await else { return };
-    place.run("select nextval('outbox_events_log_position')").await;
-    deliver_logged(&place, &["a"]).await.unwrap();
-    place
-        .run("update outbox_events_log set at = at - interval '1 day'")
-        .await;
-    place.store.fill(1, 1).await.unwrap();
-    let times = "select count(distinct at) from outbox_events_log";
-    assert_eq!(
-        (
-            place.store.read(0, page(10)).await.unwrap().len(),
-            place.number(times).await
-        ),
-        (2, 1)
-    );
-}
-
-/// A reader must not keep a connection of the relay while a transaction does not end.
-#[tokio::test]
-async fn a_position_of_an_open_transaction_is_not_waited_for_long() {
-    let Some(place) = place().await else { return };
-    let mut tx = place.pool.begin().await.unwrap();
-    sqlx::query("insert into outbox_events_log (status, at, seq) values ('void', now(), 0)")
-        .execute(&mut *tx)
-        .await
-        .unwrap();
-    let error = place.store.fill(1, 1).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Away, "{}", error.chain());
-    tx.rollback().await.unwrap();
-    place.store.fill(1, 1).await.unwrap();
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pillarbox::{Event, Outbox};
 use pillarbox_relay::{
     Settlement,
+    event_log::{FollowError, Follower},
     store::{HeldLane, Reader, RelayId, StoreErrorKind},
 };
 use pillarbox_testkit::contract::store::scene::page;
@@ -158,4 +159,34 @@ async fn positions_of_a_dropped_event_log_never_come_a_second_time() {
         .map(|row| row.position())
         .collect();
     assert_eq!(positions, [11, 12]);
+}
+
+/// An earlier state of the file was restored. Readers have seen ten positions, and the log has five.
+#[tokio::test]
+async fn a_log_that_lost_entries_goes_on_above_all_that_were_handed_out() {
+    let harness = SqliteHarness::new().await;
+    let log = harness.store.event_log.clone().unwrap();
+    let (_, held, mut reader) = delivered(&harness).await;
+    log.fill(1, 10).await.unwrap();
+    assert_eq!(log.read(0, page(100)).await.unwrap().len(), 10);
+    run(
+        &harness,
+        "delete from outbox_events_log where position > 5;
+         update sqlite_sequence set seq = 5 where name = 'outbox_events_log'",
+    )
+    .await;
+    commit(&harness, 2).await;
+    let found = reader.next(page(10)).await.unwrap().events;
+    let seqs: Vec<i64> = found.iter().map(|event| event.seq).collect();
+    let settlement = Settlement {
+        published: seqs.clone(),
+        logged: seqs,
+        ..Settlement::default()
+    };
+    harness.store.store.settle(&held, &settlement).await.unwrap();
+    let rows = log.read(5, page(10)).await.unwrap();
+    assert_eq!((rows.len(), rows[0].first()), (3, 6));
+    assert!(rows[1].position() > 100_000_000_000_000);
+    let begun = Follower::begin(log, Some(10)).await.err();
+    assert!(matches!(begun, Some(FollowError::Beyond { .. })), "{begun:?}");
 }

@@ -1,4 +1,4 @@
-//! The event log: lists, counts, the life of an event, and what expires.
+//! The event log: lists, counts, and what expires.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use pillarbox::Event;
 use pillarbox_relay::{
     Settlement, StoredEvent,
-    event_log::{FollowError, Follower, LogFilter},
+    event_log::{COUNTED_MAX, FollowError, Follower, LogFilter},
 };
 
 use super::{
@@ -164,32 +164,95 @@ pub async fn pages_of_a_list_stay_as_they_are(harness: Arc<dyn StoreHarness>) {
     }
 }
 
-pub async fn the_life_of_an_event_is_told(harness: Arc<dyn StoreHarness>) {
+pub async fn a_page_of_the_history_is_bounded_in_bytes(harness: Arc<dyn StoreHarness>) {
+    let log = log_of!(harness);
+    let scene = Scene::new(harness).await;
+    let large = format!("{{\"filler\":\"{}\"}}", "x".repeat(900_000));
+    let events: Vec<_> = (0..12).map(|_| event("a").payload(large.clone())).collect();
+    scene.commit(&events).await;
+    let stored = drain(&mut scene.reader(), page(100)).await.events;
+    scene.publish_logged(&stored).await;
+    for filter in [
+        LogFilter::default(),
+        filter(|f| f.aggregate_id = Some("a".into())),
+        filter(|f| f.topic = Some("contract.*".into())),
+    ] {
+        let (mut all, mut next) = (Vec::new(), None);
+        loop {
+            let list = log.list(&filter, next, 100).await.unwrap();
+            let bytes: usize = list.entries.iter().map(|entry| entry.event.payload.len()).sum();
+            assert!(bytes < 9_000_000, "{bytes} bytes in a page");
+            all.extend(list.entries);
+            next = list.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        all.reverse();
+        assert_eq!(entry_ids(&all), ids(&stored));
+    }
+}
+
+/// As after a restore: nothing is at most of the positions.
+pub async fn positions_that_were_passed_over_are_no_work(harness: Arc<dyn StoreHarness>) {
+    const FAR: i64 = 170_000_000_000_000;
     let log = log_of!(harness);
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 3).await;
-    scene.publish_logged(&events[..1]).await;
-    scene.park(&events[1..], LONG).await;
-    let life = |event: &StoredEvent| log.life(event.event.id);
+    scene.publish_logged(&events).await;
+    for _ in 0..2 {
+        log.skip(4, FAR).await.unwrap();
+    }
+    log.fill(FAR + 1, FAR + 2).await.unwrap();
+    let places = log.places(2, 10).await.unwrap();
+    let places: Vec<_> = places
+        .iter()
+        .map(|place| (place.positions.first, place.positions.last))
+        .collect();
+    assert_eq!(places, [(3, 3), (4, FAR), (FAR + 1, FAR + 1), (FAR + 2, FAR + 2)]);
+    let mut follower = Follower::begin(log.clone(), Some(0)).await.unwrap();
+    let mut read = Vec::new();
+    for _ in 0..3 {
+        read.extend(follower.next(page(10)).await.unwrap().entries);
+    }
+    assert_eq!((entry_ids(&read), follower.position()), (ids(&events), FAR + 2));
+    for lost in [4, 1_000, FAR - 1] {
+        let begun = Follower::begin(log.clone(), Some(lost)).await.err();
+        assert!(
+            matches!(begun, Some(FollowError::Beyond { .. })),
+            "{lost}: {begun:?}"
+        );
+    }
+    for filter in [
+        LogFilter::default(),
+        filter(|f| f.status = Some("published".into())),
+    ] {
+        let list = log.list(&filter, None, 10).await.unwrap();
+        assert_eq!((list.entries.len(), list.next), (3, None));
+        let counted = log.counts(&filter, COUNTED_MAX).await.unwrap();
+        assert_eq!(counted.counts.iter().map(|count| count.count).sum::<u64>(), 3);
+        assert_eq!(counted.complete_since, None);
+    }
+}
 
-    let published = life(&events[0]).await.unwrap().unwrap();
-    let row = published.row.unwrap();
-    assert_eq!((row.seq, row.status.as_str()), (events[0].seq, "published"));
-    assert!(row.published_at.is_some() && row.failures.is_empty());
-    assert_eq!(row.event.unwrap(), events[0].event);
-    assert_eq!(entry_ids(&published.entries), [events[0].event.id]);
-
-    let failing = life(&events[1]).await.unwrap().unwrap();
-    let row = failing.row.unwrap();
-    assert_eq!((row.status.as_str(), row.attempts), ("failed", 1));
-    assert_eq!(row.failures.len(), 1);
-    assert_eq!(row.failures[0].sink.as_deref(), Some("events"));
-    assert!(row.due_at.is_some() && row.last_error.is_some());
-    assert_eq!(failing.entries, vec![]);
-
-    let held = life(&events[2]).await.unwrap().unwrap().row.unwrap();
-    assert_eq!((held.status.as_str(), held.due_at), ("held", None));
-    assert!(log.life(uuid::Uuid::now_v7()).await.unwrap().is_none());
+pub async fn of_many_entries_the_latest_are_counted(harness: Arc<dyn StoreHarness>) {
+    let log = log_of!(harness);
+    let scene = Scene::new(harness).await;
+    let events = scene.stored("a", 5).await;
+    for event in &events {
+        scene.publish_logged(std::slice::from_ref(event)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let all = entries(&*log).await;
+    let count = async |filter: LogFilter, entries_max| {
+        let counted = log.counts(&filter, entries_max).await.unwrap();
+        let sum: u64 = counted.counts.iter().map(|count| count.count).sum();
+        (sum, counted.complete_since)
+    };
+    assert_eq!(count(LogFilter::default(), 5).await, (5, None));
+    assert_eq!(count(LogFilter::default(), 2).await, (2, Some(all[3].at)));
+    let later = filter(|f| f.since = Some(all[4].at));
+    assert_eq!(count(later, 2).await, (1, None), "all that were asked for");
 }
 
 pub async fn entries_are_counted_by_hour_and_type(harness: Arc<dyn StoreHarness>) {
@@ -207,7 +270,7 @@ pub async fn entries_are_counted_by_hour_and_type(harness: Arc<dyn StoreHarness>
         let log = log.clone();
         async move {
             let mut sums = std::collections::BTreeMap::new();
-            for count in log.counts(&filter).await.unwrap() {
+            for count in log.counts(&filter, COUNTED_MAX).await.unwrap().counts {
                 assert_eq!(count.hour.as_second() % 3_600, 0);
                 *sums.entry((count.event_type, count.status)).or_insert(0) += count.count;
             }

@@ -6,7 +6,7 @@ use pillarbox::Event;
 use pillarbox_relay::{
     Settlement, StoredEvent,
     dead::{Actor, DeadFilter, ReplayAs},
-    event_log::{EventLog, FollowError, Follower, LogEntry, LogFilter, LogOutcome, LogRow},
+    event_log::{EventLog, FollowError, Follower, LogEntry, LogFilter, LogOutcome, LogRow, Stretch},
     settlement::DeadReason,
     store::StoreErrorKind,
 };
@@ -318,6 +318,21 @@ pub async fn a_follower_continues_after_its_position(harness: Arc<dyn StoreHarne
     );
 }
 
+/// 0 would mean the beginning of the log when the reader comes back.
+pub async fn a_reader_of_an_empty_log_gets_a_position(harness: Arc<dyn StoreHarness>) {
+    let log = log_of!(harness);
+    let scene = Scene::new(harness).await;
+    let events = scene.stored("a", 2).await;
+    let mut follower = Follower::begin(log.clone(), None).await.unwrap();
+    assert_eq!(follower.position(), 1);
+    scene.publish_logged(&events).await;
+    assert_eq!(
+        entry_ids(&follower.next(page(10)).await.unwrap().entries),
+        ids(&events)
+    );
+    assert_eq!(follower.position(), 3);
+}
+
 pub async fn a_position_that_nobody_used_is_passed(harness: Arc<dyn StoreHarness>) {
     let log = log_of!(harness);
     let scene = Scene::new(harness.clone()).await;
@@ -339,7 +354,7 @@ pub async fn a_position_that_nobody_used_is_passed(harness: Arc<dyn StoreHarness
     assert_eq!(entry_ids(&read), ids(&events));
     let positions: Vec<_> = rows(&*log).await.iter().map(LogRow::position).collect();
     assert_eq!(positions, [1, 2, 3, 4], "the lost position is void for good");
-    assert_eq!(rows(&*log).await[1], LogRow::Void(2));
+    assert_eq!(rows(&*log).await[1], LogRow::Void(Stretch { first: 2, last: 2 }));
 }
 
 pub async fn relays_that_settle_together_leave_no_gap(harness: Arc<dyn StoreHarness>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pillarbox_relay::{
     Settlement,
-    settlement::DeadReason,
+    settlement::{DeadReason, LoggedBy},
     store::{HeldLane, StoreErrorKind},
 };
 
@@ -122,6 +122,7 @@ pub async fn settling_twice_is_the_same_as_once(harness: Arc<dyn StoreHarness>) 
         delayed: vec![delayed(&b[0], LONG)],
         dead: vec![dead(&b[1], 3)],
         logged: vec![],
+        logged_by: LoggedBy::default(),
     };
     let first = scene.settle(settlement.clone()).await;
     let mut rows = Vec::new();

@@ -10,11 +10,11 @@
 //! - Positions are taken before the lanes are checked. So they are lower than those of a relay that takes the lanes over.
 //! - If an entry can't be inserted, it and those behind it start again with new positions.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use mongodb::{
     Cursor,
-    bson::{Document, RawDocumentBuf, doc},
+    bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc},
     error::Error,
     options::Hint,
 };
@@ -22,7 +22,7 @@ use mongodb::{
 use super::{
     super::{
         connection::Connection,
-        document::{lane_of, timestamps},
+        document::{lane_of, seq, seq_of, timestamp, timestamps},
         error::is_duplicate,
         lanes::{Leases, under},
     },
@@ -32,6 +32,7 @@ use super::{
 use crate::{
     event::{Lane, Seq},
     event_log::Position,
+    settlement::Settlement,
     store::{HeldLane, StoreError, StoreErrorKind},
 };
 
@@ -48,16 +49,65 @@ pub(in super::super) enum Allowed<'a> {
     Any,
 }
 
+/// What the entries of a settlement have besides their events.
+pub(super) struct Deliveries<'a> {
+    pub(super) relay: Option<&'a str>,
+    sinks: HashMap<Seq, &'a str>,
+    /// Documents of the side table.
+    parked: HashMap<Seq, RawDocumentBuf>,
+}
+
+impl<'a> Deliveries<'a> {
+    /// Reads the side table only for events that come from there.
+    async fn of(connection: &Connection, settlement: &'a Settlement) -> Result<Self, StoreError> {
+        let logged: HashSet<Seq> = settlement.logged.iter().copied().collect();
+        let parked = settlement.published_parked.iter().map(|parked| parked.seq);
+        let parked: Vec<_> = parked.filter(|seq| logged.contains(seq)).map(timestamp).collect();
+        let mut found = HashMap::new();
+        if !parked.is_empty() {
+            let at = connection.collections().await?;
+            let side_table = at.parked.clone_with_type::<RawDocumentBuf>();
+            let these = side_table
+                .find(doc! { "_id": { "$in": parked } })
+                .projection(doc! { "failures": 1 });
+            for parked in connection.all(these).await? {
+                if let Ok(seq) = parked.get_timestamp("_id").map(seq) {
+                    found.insert(seq, parked);
+                }
+            }
+        }
+        let sinks = settlement.logged_with_sinks();
+        Ok(Self {
+            relay: settlement.logged_by.relay(),
+            sinks: sinks.filter_map(|(seq, sink)| Some((seq, sink?))).collect(),
+            parked: found,
+        })
+    }
+
+    pub(super) fn sink(&self, event: &RawDocument) -> Option<&str> {
+        self.sinks.get(&seq_of(event)).copied()
+    }
+
+    /// The failed attempts before the delivery.
+    pub(super) fn failures(&self, event: &RawDocument) -> Option<RawBsonRef<'_>> {
+        let parked = self.parked.get(&seq_of(event))?;
+        let failures = parked.get_array("failures").ok()?;
+        (!failures.is_empty()).then_some(RawBsonRef::Array(failures))
+    }
+}
+
 /// Appends those of these events whose result is not final, in the order of their seq. The index `seq` finds them.
 pub(in super::super) async fn append_published(
     connection: &Connection,
     allowed: &Allowed<'_>,
-    seqs: &[Seq],
+    settlement: &Settlement,
 ) -> Result<(), StoreError> {
+    let seqs = &settlement.logged;
     if seqs.is_empty() {
         return Ok(());
     }
     let at = connection.collections().await?;
+    let deliveries = Deliveries::of(connection, settlement).await?;
     let open = doc! {
         "seq": { "$in": timestamps(seqs.iter().copied()) }, "status": { "$nin": ["published", "dead"] },
     };
@@ -77,7 +127,7 @@ pub(in super::super) async fn append_published(
         if part.is_empty() {
             return Ok(());
         }
-        append_part(connection, allowed, part).await?;
+        append_part(connection, allowed, part, &deliveries).await?;
     }
 }
 
@@ -95,6 +145,7 @@ async fn append_part(
     connection: &Connection,
     allowed: &Allowed<'_>,
     mut events: Vec<RawDocumentBuf>,
+    deliveries: &Deliveries<'_>,
 ) -> Result<(), StoreError> {
     for _ in 0..TRIES_MAX {
         if events.is_empty() {
@@ -102,7 +153,7 @@ async fn append_part(
         }
         let first = positions::take(connection, events.len()).await?;
         allowed.check(connection, &events).await?;
-        if insert(connection, first, &events).await? {
+        if insert(connection, first, &events, deliveries).await? {
             return Ok(());
         }
         // Some events are in the log already, or a reader has made a position void.
@@ -121,11 +172,12 @@ async fn insert(
     connection: &Connection,
     first: Position,
     events: &[RawDocumentBuf],
+    deliveries: &Deliveries<'_>,
 ) -> Result<bool, StoreError> {
     let at = connection.collections().await?;
     let entries = (first..)
         .zip(events)
-        .map(|(position, event)| entry::of(position, event));
+        .map(|(position, event)| entry::of(position, event, deliveries));
     let log = at.log.clone_with_type::<RawDocumentBuf>();
     let insert = log.insert_many(entries).ordered(true);
     connection

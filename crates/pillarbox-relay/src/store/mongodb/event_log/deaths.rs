@@ -34,7 +34,10 @@ impl Batch {
         let first = positions::take(tx.connection, logged.len()).await?;
         let entries: Vec<Document> = (first..)
             .zip(logged)
-            .map(|(position, (letter, event))| entry::of_death(position, letter, event, self.now))
+            .map(|(position, (letter, event))| {
+                let failures = letter.failures(self.failures(letter.seq));
+                entry::of_death(position, letter, event, failures, self.now)
+            })
             .collect();
         tx.counted(1);
         match tx.at.log.insert_many(entries).session(&mut tx.session).await {

@@ -7,11 +7,13 @@ use uuid::Uuid;
 use super::super::{
     after_death::Letter,
     batch::{Known, count},
+    dead::failures,
     document, field,
 };
+use super::append::Deliveries;
 use crate::{
     event::Seq,
-    event_log::{LogEntry, LogOutcome, LogRow, Position},
+    event_log::{LogEntry, LogOutcome, LogRow, Position, Stretch},
     settlement::DeadReason,
 };
 
@@ -48,7 +50,7 @@ fn spelled(id: &str, seq: Seq) -> String {
 }
 
 /// The entry of a delivery, from [`copied_fields`]. Fields without a value are left out of it.
-pub(super) fn of(position: Position, event: &RawDocument) -> RawDocumentBuf {
+pub(super) fn of(position: Position, event: &RawDocument, deliveries: &Deliveries<'_>) -> RawDocumentBuf {
     let mut entry = RawDocumentBuf::new();
     entry.append(cstr!("_id"), position);
     for (name, value) in event.iter().flatten() {
@@ -59,16 +61,36 @@ pub(super) fn of(position: Position, event: &RawDocument) -> RawDocumentBuf {
             _ => entry.append(name, value),
         }
     }
+    if let Some(failures) = deliveries.failures(event) {
+        entry.append(cstr!("failures"), failures);
+    }
+    if let Some(sink) = deliveries.sink(event) {
+        entry.append(cstr!("sink"), sink);
+    }
+    if let Some(relay) = deliveries.relay {
+        entry.append(cstr!("relay"), relay);
+    }
     entry
 }
 
 /// The entry of a death. It has neither payload nor headers: they may be unreadable or too large.
-pub(super) fn of_death(position: Position, letter: &Letter, event: &Known, now: DateTime) -> Document {
+pub(super) fn of_death(
+    position: Position,
+    letter: &Letter,
+    event: &Known,
+    failures: Vec<Bson>,
+    now: DateTime,
+) -> Document {
     let mut entry = doc! {
         "_id": position, "status": "dead", "at": now, "seq": document::timestamp(letter.seq),
         "event_id": spelled(event.text("event_id"), letter.seq), "retry_count": count(letter.attempts),
-        "reason": letter.reason.as_str(), "error": letter.error(),
+        "reason": letter.reason.as_str(), "error": letter.error(), "failures": failures,
     };
+    for name in ["sink", "relay"] {
+        if let Some(Bson::String(text)) = letter.failure.get(name) {
+            entry.insert(name, text);
+        }
+    }
     for name in [
         "topic",
         "stream",
@@ -101,9 +123,25 @@ pub(super) fn void(position: Position, now: DateTime) -> Document {
     doc! { "_id": position, "status": "void", "at": now }
 }
 
+/// One void row for many positions.
+pub(super) fn voids(first: Position, last: Position, now: DateTime) -> Document {
+    doc! { "_id": last, "status": "void", "at": now, "first": first }
+}
+
+/// The positions that a row stands for.
+pub(super) fn positions(fields: &Document) -> Stretch {
+    let last = field::number(fields, "_id");
+    let first = if fields.contains_key("first") {
+        field::number(fields, "first")
+    } else {
+        last
+    };
+    Stretch { first, last }
+}
+
 pub(super) fn row(found: &RawDocument) -> LogRow {
     if matches!(found.get_str("status"), Ok("void")) {
-        return LogRow::Void(field::number(&fields(found), "_id"));
+        return LogRow::Void(positions(&fields(found)));
     }
     LogRow::Entry(Box::new(entry(found)))
 }
@@ -140,6 +178,9 @@ pub(super) fn entry(found: &RawDocument) -> LogEntry {
         seq: field::seq(&fields, "seq"),
         created_at: field::time(&fields, "created_at"),
         attempts: u32::try_from(field::number(&fields, "retry_count")).unwrap_or_default(),
+        failures: failures(&fields),
+        sink: field::optional_text(&fields, "sink"),
+        relay: field::optional_text(&fields, "relay"),
         event,
     }
 }

@@ -5,7 +5,10 @@ use mongodb::{
     options::{Acknowledgment, ReturnDocument, WriteConcern},
 };
 
-use super::super::{connection::Connection, field};
+use super::{
+    super::{connection::Connection, field},
+    entry,
+};
 use crate::{
     event_log::{LogBounds, Position},
     store::StoreError,
@@ -21,7 +24,25 @@ const EXPIRED: &str = "log_expired";
 /// One node's memory is enough. The entries follow the counter in the server's log of operations, so whenever they are
 /// durable, it is. If it is lost with its node, the entries are as well, or they meet those of another relay and are
 /// inserted again.
+///
+/// A counter that is below what readers have seen was restored, or lost with its node. Then the log goes on far above
+/// everything that may have been handed out.
 pub(super) async fn take(connection: &Connection, count: usize) -> Result<Position, StoreError> {
+    // Before the counter: what is handed out meanwhile may be higher.
+    let handed_out = connection.handed_out();
+    let first = next(connection, count).await?;
+    if first > handed_out {
+        return Ok(first);
+    }
+    if last(connection).await? >= handed_out {
+        pass_the_last(connection).await?;
+    } else {
+        leap(connection, handed_out).await?;
+    }
+    next(connection, count).await
+}
+
+async fn next(connection: &Connection, count: usize) -> Result<Position, StoreError> {
     let at = connection.collections().await?;
     let count = Position::try_from(count).unwrap_or(Position::MAX);
     let take = at
@@ -35,6 +56,30 @@ pub(super) async fn take(connection: &Connection, count: usize) -> Result<Positi
     Ok(last - count + 1)
 }
 
+/// Goes on at a hundred thousand positions for each second since 1970. A void row stands for the positions between; those
+/// before it that were taken and not written yet are decided as any others.
+async fn leap(connection: &Connection, handed_out: Position) -> Result<(), StoreError> {
+    tracing::warn!(
+        "the event log may have lost its latest entries: new ones get positions above all that were handed out, and readers \
+         of lost ones are told"
+    );
+    let now = connection.now().await?;
+    let leap = (now.timestamp_millis() * 100).max(handed_out + 1);
+    let at = connection.collections().await?;
+    let raise = at
+        .meta
+        .find_one_and_update(doc! { "_id": TAKEN }, doc! { "$max": { "value": leap } })
+        .upsert(true);
+    let before = connection.run(raise).await?;
+    let taken = before.map_or(0, |before: Document| field::number(&before, "value"));
+    // Otherwise another relay has done it.
+    if taken < leap {
+        let voids = entry::voids(taken + 1, leap, now);
+        connection.run(at.log.insert_one(voids)).await?;
+    }
+    Ok(())
+}
+
 /// Goes on after the latest entry. The counter can be behind it if the outbox was restored from a copy.
 pub(super) async fn pass_the_last(connection: &Connection) -> Result<(), StoreError> {
     let last = last(connection).await?;
@@ -45,10 +90,9 @@ pub(super) async fn bounds(connection: &Connection) -> Result<LogBounds, StoreEr
     let at = connection.collections().await?;
     let expired = connection.run(at.meta.find_one(doc! { "_id": EXPIRED })).await?;
     let expired = expired.map_or(0, |expired| field::number(&expired, "value"));
-    Ok(LogBounds {
-        expired,
-        last: last(connection).await?.max(expired),
-    })
+    let last = last(connection).await?.max(expired);
+    connection.hands_out(last);
+    Ok(LogBounds { expired, last })
 }
 
 pub(super) async fn has_expired(connection: &Connection, last: Position) -> Result<(), StoreError> {

@@ -29,7 +29,7 @@ pub(super) async fn settle(connection: &Connection, settlement: &Settlement) -> 
     if settlement.is_empty() {
         return Ok(Settled { free: Vec::new() });
     }
-    append_published(connection, &Allowed::Any, &settlement.logged).await?;
+    append_published(connection, &Allowed::Any, settlement).await?;
     if settlement.is_plain() {
         let at = connection.collections().await?;
         let update = at

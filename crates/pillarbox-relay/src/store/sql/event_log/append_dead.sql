@@ -8,7 +8,8 @@ insert into {events_log} (
 select 'dead', {now}, e.seq, e.id, substr(e.topic, 1, 255), substr(e.stream, 1, 255), substr(e.event_type, 1, 255),
        e.schema_version, substr(e.aggregate_type, 1, 255), substr(e.aggregate_id, 1, 255), e.aggregate_version,
        substr(e.partition_key, 1, 255), substr(e.project_id, 1, 255), substr(e.user_id, 1, 255),
-       substr({correlation e.headers}, 1, 255), e.created_at, e.attempts, d.reason, d.error, null, null
+       substr({correlation e.headers}, 1, 255), e.created_at, e.attempts, d.reason, d.error, null, null,
+       d.failures, d.sink, d.relay
 from {events} as e
 join {dead} as d on d.seq = e.seq {and_same_id}
 where {in e.seq $1}

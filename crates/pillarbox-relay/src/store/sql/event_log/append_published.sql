@@ -1,13 +1,13 @@
 -- Appends events that this transaction has marked as published, in the order of their seq. Those that were appended
 -- before are left out, so settling again changes nothing. The events' primary key and the log's index of published ids
 -- serve it; locks nothing that anybody waits for.
--- $1 seqs
+-- $1 a JSON list: seq, sink, failures before the delivery  $2 relay
 insert into {events_log} (
     {log_columns}
 )
 select {log_published}
-from {events} as e
-where {in e.seq $1}
-  and e.status = 'published'
+from {told $1} as g
+join {events} as e on e.seq = g.seq
+where e.status = 'published'
   and not exists (select 1 from {events_log} as l where l.id = e.id and l.status = 'published')
 order by e.seq

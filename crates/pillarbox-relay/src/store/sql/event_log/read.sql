@@ -2,8 +2,7 @@
 -- payloads are not loaded in vain. Locks nothing.
 -- $1 after  $2 rows  $3 bytes
 with next as (
-    select l.position,
-           512 + coalesce(octet_length(l.payload), 0) + coalesce(octet_length({text l.headers}), 0) as bytes
+    select l.position, {entry_bytes} as bytes
     from {events_log} as l
     where l.position > $1
     order by l.position

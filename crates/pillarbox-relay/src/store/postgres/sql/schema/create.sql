@@ -195,6 +195,9 @@ create table if not exists {events_log} (
     headers            jsonb,
     payload            text
 ) with (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_scale_factor = 0.02);
+-- The failed attempts before the outcome, and who wrote the entry.
+alter table {events_log}
+    add column if not exists failures jsonb, add column if not exists sink text, add column if not exists relay text;
 -- An event is published once, however often it is sent.
 create unique index if not exists {index_log_published} on {events_log} (id) where status = 'published';
 create index if not exists {index_log_dead} on {events_log} (id) where status = 'dead';
@@ -220,8 +223,11 @@ create table if not exists {events_meta} (
 -- The files of the table and of its sequence that the low marks belong to. `truncate`, with or without `restart
 -- identity`, gives them new ones. Null: unknown, and the low marks are not used.
 alter table {events_meta} add column if not exists events_file bigint, add column if not exists seq_file bigint;
-insert into {events_meta} (version, system_identifier, events_file, seq_file)
+-- What the positions of the event log belong to: the file of their counter and the server's timeline. Null: unknown.
+alter table {events_meta} add column if not exists log_file bigint, add column if not exists timeline text;
+insert into {events_meta} (version, system_identifier, events_file, seq_file, log_file, timeline)
 select 7, system_identifier, pg_relation_filenode('{events}'::regclass)::bigint,
-       pg_relation_filenode('{events_seq}'::regclass)::bigint
+       pg_relation_filenode('{events_seq}'::regclass)::bigint, pg_relation_filenode('{events_log_position}'::regclass)::bigint,
+       left(pg_walfile_name(pg_current_wal_lsn()), 8)
 from pg_control_system() on conflict do nothing;
 update {events_meta} set version = 7 where version between 2 and 6;

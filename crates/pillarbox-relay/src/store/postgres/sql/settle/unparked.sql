@@ -1,4 +1,5 @@
--- Marks events of the side table as delivered and removes them from it. Primary keys find both; locks the rows.
+-- Marks events of the side table as delivered and removes them from it. Returns their failures, for the event log. Primary
+-- keys find both; locks the rows.
 -- $1 seqs
 with written as (
     update {events} e
@@ -10,3 +11,4 @@ with written as (
       and e.status in ('pending', 'failed', 'held', 'delayed')
 )
 delete from {events_parked} p where p.seq = any($1::bigint[])
+returning p.seq, p.failures::text

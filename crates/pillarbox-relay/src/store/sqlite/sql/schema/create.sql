@@ -160,6 +160,10 @@ create table if not exists {events_log} (
     attempts integer,
     reason text,
     error text,
+    -- The failed attempts before the outcome, as a JSON list, and who wrote the entry.
+    failures text,
+    sink text,
+    relay text,
     headers text,
     payload text
 ) strict;
