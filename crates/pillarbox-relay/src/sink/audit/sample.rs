@@ -5,9 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use super::{AUDIT_EVENTS_MAX, Entry};
-#[cfg(any(feature = "nats", feature = "kafka"))]
-use super::{Audited, Judged};
+use super::{AUDIT_EVENTS_MAX, Audited, Entry, Judged};
 
 /// Receipts of some of the latest events: a sample in which each batch since the last audit has the same chance.
 pub(crate) struct Sample<R> {
@@ -71,7 +69,6 @@ impl<R: Clone> Sample<R> {
     }
 
     /// The audit has ended.
-    #[cfg(any(feature = "nats", feature = "kafka"))]
     pub(crate) fn close(&self, judged: Judged<R>) -> Audited {
         let (audited, again) = judged.again();
         *lock(&self.open) = again;
