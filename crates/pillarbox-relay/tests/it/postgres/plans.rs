@@ -78,6 +78,18 @@ async fn settling_is_hot_and_one_statement_per_batch() {
     println!("{hot} of {updates} updates were HOT");
     assert!(hot * 100 >= updates * 95, "{hot} of {updates}");
     assert!(place.number("select count(*) from outbox_events_log").await > 8_000);
+    // The look for an earlier entry of each event must not read the entries of others.
+    let read = wait::until_ok(async || {
+        let read = "select coalesce(sum(idx_tup_read), 0)::bigint from pg_stat_user_indexes where relname = 'outbox_events_log'";
+        let scans = "select coalesce(sum(idx_scan), 0)::bigint from pg_stat_user_indexes where relname = 'outbox_events_log'";
+        match place.number(scans).await {
+            0 => Err("no scan is reported"),
+            _ => Ok(place.number(read).await),
+        }
+    })
+    .await;
+    println!("{read} entries of the log were looked at");
+    assert!(read < 20_000, "{read} entries were looked at");
 }
 
 #[tokio::test]

@@ -14,7 +14,5 @@ from {events} as e
 join {dead} as d on d.seq = e.seq {and_same_id}
 where {in e.seq $1}
   and e.status = 'dead'
-  and not exists (
-      select 1 from {events_log} as l where l.id = e.id and l.status = 'dead' and l.at >= d.died_at
-  )
+  and (select count(*) from {events_log} as l where l.id = e.id and l.status = 'dead' and l.at >= d.died_at) = 0
 order by e.seq
