@@ -201,7 +201,8 @@ fn a_stream_ends_with_its_token() {
         "{last}"
     );
     assert!(
-        sse.body.contains("event: end\ndata: {\"end\":\"token_expired\""),
+        sse.body
+            .contains("event: end\nid: 2\ndata: {\"end\":\"token_expired\""),
         "{sse:?}"
     );
     let again = stream(&[]);
