@@ -105,7 +105,9 @@ pub(super) async fn run(args: &Args, arena: &Arena, host: &dyn Host) -> Result<F
             };
             for _ in 0..TURN {
                 let event = maker.next();
-                let account = i64::try_from(event.id.as_u128() % ACCOUNTS.unsigned_abs() as u128)?;
+                let account = i64::try_from(
+                    event.id.as_uuid().unwrap_or_default().as_u128() % ACCOUNTS.unsigned_abs() as u128,
+                )?;
                 let began = Instant::now();
                 shop.transact(*way, outbox, account, &event).await?;
                 if turn > 0 {

@@ -98,7 +98,7 @@ async fn play(stage: &Stage, orders: u32, pace: Duration, story: &Story<'_>) -> 
         let began = tokio::time::Instant::now();
         let order = shop.place(number).await?;
         let arrived = if order.committed {
-            listener.wait_for(order.event_id, PATIENCE).await
+            listener.wait_for(order.event_id.clone(), PATIENCE).await
         } else {
             None
         };

@@ -8,6 +8,7 @@ mod answers;
 mod catalog;
 mod connections;
 pub(crate) mod dead;
+mod event_id;
 mod events;
 mod health;
 pub(crate) mod history;

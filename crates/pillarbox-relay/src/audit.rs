@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use uuid::Uuid;
+use pillarbox::EventId;
 
 use crate::{
     engine::Progress,
@@ -53,7 +53,7 @@ fn record(sink: &str, audited: &Audited, progress: &Progress) {
 }
 
 /// The first ids, for people.
-pub(crate) fn shown(ids: &[Uuid]) -> String {
-    let shown: Vec<String> = ids.iter().take(LOST_IDS_MAX).map(Uuid::to_string).collect();
+pub(crate) fn shown(ids: &[EventId]) -> String {
+    let shown: Vec<String> = ids.iter().take(LOST_IDS_MAX).map(EventId::to_string).collect();
     shown.join(", ")
 }

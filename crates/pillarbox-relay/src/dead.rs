@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 pub use self::{
     bulk::{BULK_LETTERS_MAX, BulkError, discard_all, replay_all},
@@ -24,7 +23,8 @@ pub const FAILURES_MAX: usize = 20;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetter {
-    pub id: Uuid,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub id: EventId,
     #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub seq: Seq,
     pub topic: String,
@@ -91,7 +91,8 @@ pub struct Recovery {
     pub by: String,
     pub why: Option<String>,
     /// The id of the copy, if it was replayed as a new event.
-    pub new_id: Option<Uuid>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub new_id: Option<EventId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -107,7 +108,8 @@ pub enum RecoveryAction {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DeadFilter {
-    pub ids: Vec<Uuid>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub ids: Vec<EventId>,
     pub fingerprint: Option<String>,
     /// A topic. With `.>` at its end, all topics below it; `>` alone is every topic.
     pub topic: Option<String>,
@@ -209,7 +211,7 @@ pub trait DeadLetters: Send + Sync + 'static {
         count: usize,
     ) -> Result<Vec<DeadLetter>, StoreError>;
 
-    async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError>;
+    async fn show(&self, id: &EventId) -> Result<Option<DeadDetails>, StoreError>;
 
     /// The letters that an action with this filter would affect.
     async fn touched(&self, filter: &DeadFilter) -> Result<Touched, StoreError>;
@@ -229,7 +231,7 @@ pub trait DeadLetters: Send + Sync + 'static {
         min_age: Duration,
         times_max: u32,
         limit: usize,
-    ) -> Result<Vec<Uuid>, StoreError>;
+    ) -> Result<Vec<EventId>, StoreError>;
 
     async fn replay(
         &self,
@@ -275,7 +277,7 @@ impl RecoveryAction {
 }
 
 impl DeadFilter {
-    pub fn one(id: Uuid) -> Self {
+    pub fn one(id: EventId) -> Self {
         Self {
             ids: vec![id],
             ..Self::default()
@@ -320,7 +322,7 @@ mod tests {
         assert!(!filter(Some(">"), None).restricts());
         assert!(filter(Some("a.>"), None).restricts());
         assert!(filter(Some(">"), Some("k")).restricts());
-        assert!(DeadFilter::one(Uuid::nil()).restricts());
+        assert!(DeadFilter::one("x".into()).restricts());
     }
 
     #[test]

@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use serde::{Serialize, Serializer};
-use uuid::Uuid;
 
 pub use self::{
     filter::LogFilter,
@@ -270,7 +269,7 @@ pub trait EventLog: Send + Sync + 'static {
     ) -> Result<LogList, StoreError>;
 
     /// `None`: neither the outbox nor the log has an event with this id.
-    async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError>;
+    async fn life(&self, id: &EventId) -> Result<Option<Life>, StoreError>;
 
     /// Matching entries by hour, event type and outcome. Reads the latest `entries_max` positions of the filter's time,
     /// in parts, and stops after [`COUNTING_TIME_MAX`]; the answer says if that was not everything.

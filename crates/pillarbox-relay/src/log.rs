@@ -52,7 +52,7 @@ pub(crate) fn dead_lettered(dead: &Dead) {
     let subject = dead.subject.as_ref();
     tracing::error!(
         seq = dead.seq,
-        event_id = subject.map(|subject| tracing::field::display(subject.id)),
+        event_id = subject.map(|subject| tracing::field::display(&subject.id)),
         event_type = subject.map(|subject| subject.event_type.as_str()),
         aggregate_type = subject.map(|subject| subject.aggregate_type.as_str()),
         aggregate_id = subject.map(|subject| subject.aggregate_id.as_str()),

@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::{
     dead::fingerprint,
@@ -103,7 +102,7 @@ pub struct Dead {
 /// Which event it is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    pub id: Uuid,
+    pub id: EventId,
     pub event_type: String,
     pub aggregate_type: String,
     pub aggregate_id: String,
@@ -112,7 +111,7 @@ pub struct Subject {
 impl From<&Event> for Subject {
     fn from(event: &Event) -> Self {
         Self {
-            id: event.id,
+            id: event.id.clone(),
             event_type: event.event_type.clone(),
             aggregate_type: event.aggregate_type.clone(),
             aggregate_id: event.aggregate_id.clone(),

@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pillarbox::EventId;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Row};
 use tokio::process::{Child, Command};
-use uuid::Uuid;
 
 /// The timeout.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,7 +32,7 @@ pub struct Plan {
     pub slow: f64,
     pub slow_ms: u64,
     /// The event that kills the process.
-    pub deadly: Option<Uuid>,
+    pub deadly: Option<EventId>,
     pub attempts_max: u32,
     pub deaths_max: u32,
     pub backoff_ms: u64,
@@ -96,7 +96,7 @@ impl Effects {
     pub async fn create(database: &str) -> Self {
         let pool = PgPool::connect(database).await.expect("the database is there");
         sqlx::raw_sql(
-            "create table effects (n bigserial primary key, key text not null, version bigint, event_id uuid not null)",
+            "create table effects (n bigserial primary key, key text not null, version bigint, event_id text not null)",
         )
         .execute(&pool)
         .await
@@ -138,17 +138,17 @@ impl Effects {
     ///
     /// # Panics
     /// If they did not.
-    pub async fn assert_whole(&self, published: &[(Uuid, String, i64)]) {
+    pub async fn assert_whole(&self, published: &[(EventId, String, i64)]) {
         let rows = sqlx::query("select key, version, event_id from effects order by n")
             .fetch_all(&self.pool)
             .await
             .expect("the effects can be read");
-        let mut times: HashMap<Uuid, usize> = HashMap::new();
+        let mut times: HashMap<EventId, usize> = HashMap::new();
         let mut last: HashMap<String, i64> = HashMap::new();
         let mut disorder = Vec::new();
         for row in &rows {
             let (key, version): (String, i64) = (row.get(0), row.get(1));
-            *times.entry(row.get(2)).or_default() += 1;
+            *times.entry(row.get::<&str, _>(2).into()).or_default() += 1;
             let last = last.entry(key.clone()).or_default();
             if version != *last + 1 {
                 disorder.push(format!("{key}: {version} after {last}"));
@@ -172,7 +172,7 @@ impl Effects {
 }
 
 /// Events in the order of publishing: id, key, and a version from 1 for each key.
-pub fn events(count: usize, keys: usize, seed: u64) -> Vec<(Uuid, String, i64)> {
+pub fn events(count: usize, keys: usize, seed: u64) -> Vec<(EventId, String, i64)> {
     use rand::{RngExt, SeedableRng};
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     let mut versions = vec![0_i64; keys];
@@ -180,7 +180,7 @@ pub fn events(count: usize, keys: usize, seed: u64) -> Vec<(Uuid, String, i64)> 
         .map(|_| {
             let key = random.random_range(0..keys);
             versions[key] += 1;
-            (Uuid::now_v7(), format!("k-{key}"), versions[key])
+            (EventId::new(), format!("k-{key}"), versions[key])
         })
         .collect()
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use uuid::Uuid;
+use pillarbox::EventId;
 
 /// The number of examples of each fault in a failure message.
 const EXAMPLES_MAX: usize = 5;
@@ -21,13 +21,13 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Pages {
-    committed: HashMap<Uuid, (String, u64)>,
-    rolled_back: HashSet<Uuid>,
+    committed: HashMap<EventId, (String, u64)>,
+    rolled_back: HashSet<EventId>,
     /// Until the database has shown whether they exist.
-    undecided: HashMap<Uuid, (String, u64)>,
+    undecided: HashMap<EventId, (String, u64)>,
     /// How many there were.
     in_doubt: usize,
-    seen: Vec<Uuid>,
+    seen: Vec<EventId>,
 }
 
 impl Ledger {
@@ -37,29 +37,29 @@ impl Ledger {
 
     /// The event is in the database. It is number `nth` of its key, counted by the producer in the order of
     /// commits.
-    pub fn committed(&self, id: Uuid, key: &str, nth: u64) {
-        self.pages().committed.insert(id, (key.to_owned(), nth));
+    pub fn committed(&self, id: impl Into<EventId>, key: &str, nth: u64) {
+        self.pages().committed.insert(id.into(), (key.to_owned(), nth));
     }
 
     /// The transaction of the event was rolled back: no receiver may ever see it.
-    pub fn rolled_back(&self, id: Uuid) {
-        self.pages().rolled_back.insert(id);
+    pub fn rolled_back(&self, id: impl Into<EventId>) {
+        self.pages().rolled_back.insert(id.into());
     }
 
     /// The commit was sent and got no answer: the database decides later. See [`Ledger::decide`].
-    pub fn in_doubt(&self, id: Uuid, key: &str, nth: u64) {
+    pub fn in_doubt(&self, id: impl Into<EventId>, key: &str, nth: u64) {
         let mut pages = self.pages();
-        pages.undecided.insert(id, (key.to_owned(), nth));
+        pages.undecided.insert(id.into(), (key.to_owned(), nth));
         pages.in_doubt += 1;
     }
 
     /// The events to look up in the database.
-    pub fn undecided(&self) -> Vec<Uuid> {
-        self.pages().undecided.keys().copied().collect()
+    pub fn undecided(&self) -> Vec<EventId> {
+        self.pages().undecided.keys().cloned().collect()
     }
 
     /// Tells which of the undecided events the database has. The others were never committed.
-    pub fn decide(&self, there: &HashSet<Uuid>) {
+    pub fn decide(&self, there: &HashSet<EventId>) {
         let mut pages = self.pages();
         for (id, place) in std::mem::take(&mut pages.undecided) {
             if there.contains(&id) {
@@ -71,8 +71,8 @@ impl Ledger {
     }
 
     /// A receiver got the event. The order of these calls is the order of receiving.
-    pub fn seen(&self, id: Uuid) {
-        self.pages().seen.push(id);
+    pub fn seen(&self, id: impl Into<EventId>) {
+        self.pages().seen.push(id.into());
     }
 
     /// How many committed events were seen so far. Tests wait for this before they ask for the verdict.
@@ -169,7 +169,7 @@ impl Pages {
         let mut latest_of_key: HashMap<&str, u64> = HashMap::new();
 
         for (position, id) in self.seen.iter().enumerate() {
-            if !first_sightings.insert(*id) {
+            if !first_sightings.insert(id) {
                 verdict.duplicated += 1;
                 continue;
             }

@@ -52,6 +52,8 @@ impl Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
+    /// The event's id.
+    Id,
     /// The topic.
     Topic,
     /// The stream.
@@ -186,6 +188,9 @@ impl Limits {
 
     /// Checks a row before the relay delivers it. Another program may have written the row.
     pub fn check(&self, event: &Event, now: Timestamp) -> Result<(), CheckError> {
+        if event.id.as_uuid().is_none() {
+            event.id.with_text(|id| self.required(Field::Id, id))?;
+        }
         self.required(Field::Topic, &event.topic)?;
         if let Some(character) = event.topic.chars().find(|c| c.is_whitespace()) {
             return Err(CheckError::Character {
@@ -341,6 +346,7 @@ fn check_retry(retry: &RetryOverrides) -> Result<(), CheckError> {
 impl std::fmt::Display for Field {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Id => "id",
             Self::Topic => "topic",
             Self::Stream => "stream",
             Self::EventType => "event_type",

@@ -261,7 +261,7 @@ impl<D: Database> Consumer<D> {
     fn spawn<H: Handler<D>>(&self, upkeep: Upkeep<D>, source: Source, handler: H) -> Handle {
         let work = Work {
             group: self.group.clone(),
-            member: upkeep.member,
+            member: upkeep.member.clone(),
             database: self.database.clone(),
             inbox: upkeep.inbox.clone(),
             handler,

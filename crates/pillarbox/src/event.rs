@@ -2,20 +2,22 @@
 
 mod builder;
 mod first_use;
+mod id;
 #[cfg(any(feature = "consume", feature = "follow"))]
 pub(crate) mod whole;
 
 use std::collections::BTreeMap;
 
+use crate::wire;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
-use crate::wire;
-
-pub use self::builder::{ToTopic, Typed};
 use self::first_use::FirstUse;
+pub use self::{
+    builder::{ToTopic, Typed},
+    id::EventId,
+};
 
 /// One event, as its producer writes it. The relay adds its place in the outbox and the state of its
 /// delivery.
@@ -25,8 +27,8 @@ use self::first_use::FirstUse;
 #[serde(deny_unknown_fields)]
 pub struct Event {
     /// The idempotency key: made once by the producer, the same at every attempt.
-    #[serde(default = "Uuid::now_v7")]
-    pub id: Uuid,
+    #[serde(default = "EventId::new")]
+    pub id: EventId,
     /// The target: a NATS subject or a Kafka topic. Routes match on it.
     pub topic: String,
     /// The stream at the receiver, if the routes are not to choose it.
@@ -134,8 +136,8 @@ impl Event {
     }
 
     /// Sets the id: that of an event made earlier, or one derived from its content.
-    pub fn id(mut self, id: Uuid) -> Self {
-        self.id = id;
+    pub fn id(mut self, id: impl Into<EventId>) -> Self {
+        self.id = id.into();
         self
     }
 

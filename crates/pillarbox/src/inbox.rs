@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # #[cfg(feature = "sqlite")]
-//! # async fn take(pool: sqlx::SqlitePool, id: uuid::Uuid) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn take(pool: sqlx::SqlitePool, id: pillarbox::EventId) -> Result<(), Box<dyn std::error::Error>> {
 //! use pillarbox::inbox::{self, Seen};
 //!
 //! let mut tx = pool.begin().await?;
@@ -34,19 +34,21 @@ use std::sync::Arc;
 use std::{sync::LazyLock, time::Duration};
 
 use thiserror::Error;
-use uuid::Uuid;
 
 #[doc(hidden)]
 pub use self::attempts::{Attempts, Begun, Place};
 
 use crate::{
     enqueue::DatabaseError,
+    event::EventId,
     table::{self, TableNameError},
     transaction::sealed,
 };
 
 /// The maximum length of a group's name in bytes.
 const GROUP_BYTES_MAX: usize = 255;
+/// The maximum length of an event's id in bytes.
+const ID_BYTES_MAX: usize = 255;
 /// The maximum length of an entity's id in bytes. It is in an index, and an index entry of PostgreSQL holds
 /// 2,704 bytes including the group's name. A consumer puts the type before the id, and accepts up to 1,000
 /// bytes of each.
@@ -164,7 +166,7 @@ impl From<::mongodb::error::Error> for InboxError {
 #[doc(hidden)]
 pub struct Sighting<'a> {
     pub group: &'a str,
-    pub event_id: Uuid,
+    pub event_id: &'a EventId,
     pub entity_id: Option<&'a str>,
     pub version: Option<i64>,
     /// Refuse versions that are not newer than the last one.
@@ -214,7 +216,11 @@ pub trait Database: Attempts + Clone + Send + Sync + 'static {
 }
 
 /// [`Inbox::once`] of the default inbox.
-pub async fn once<T: Remember>(tx: &mut T, group: &str, event_id: Uuid) -> Result<Seen, InboxError> {
+pub async fn once<T: Remember>(
+    tx: &mut T,
+    group: &str,
+    event_id: impl Into<EventId>,
+) -> Result<Seen, InboxError> {
     DEFAULT.once(tx, group, event_id).await
 }
 
@@ -222,7 +228,7 @@ pub async fn once<T: Remember>(tx: &mut T, group: &str, event_id: Uuid) -> Resul
 pub async fn once_newer<T: Remember>(
     tx: &mut T,
     group: &str,
-    event_id: Uuid,
+    event_id: impl Into<EventId>,
     entity_id: &str,
     version: i64,
 ) -> Result<Seen, InboxError> {
@@ -266,11 +272,11 @@ impl Inbox {
         &self,
         tx: &mut T,
         group: &str,
-        event_id: Uuid,
+        event_id: impl Into<EventId>,
     ) -> Result<Seen, InboxError> {
         let sighting = Sighting {
             group,
-            event_id,
+            event_id: &event_id.into(),
             entity_id: None,
             version: None,
             newer: false,
@@ -285,13 +291,13 @@ impl Inbox {
         &self,
         tx: &mut T,
         group: &str,
-        event_id: Uuid,
+        event_id: impl Into<EventId>,
         entity_id: &str,
         version: i64,
     ) -> Result<Seen, InboxError> {
         let sighting = Sighting {
             group,
-            event_id,
+            event_id: &event_id.into(),
             entity_id: Some(entity_id),
             version: Some(version),
             newer: true,
@@ -308,6 +314,9 @@ impl Inbox {
         if let Some(entity) = sighting.entity_id {
             within("the entity's id", entity, ENTITY_BYTES_MAX)?;
         }
+        sighting
+            .event_id
+            .with_text(|id| within("the event's id", id, ID_BYTES_MAX))?;
         tx.remember(self, sighting).await
     }
 
@@ -317,7 +326,7 @@ impl Inbox {
         &self,
         tx: &mut T,
         group: &str,
-        event_id: Uuid,
+        event_id: &EventId,
     ) -> Result<(), InboxError> {
         tx.ended(self, group, event_id).await
     }

@@ -59,7 +59,7 @@ pub mod wire;
 
 pub use check::{CheckError, Limits};
 pub use enqueue::{EnqueueError, Enqueued, Outbox};
-pub use event::{Event, RetryOverrides};
+pub use event::{Event, EventId, RetryOverrides};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
 pub use inbox::{Inbox, Seen};
 pub use transaction::Transaction;

@@ -31,7 +31,7 @@ pub(crate) fn traced<'a>(events: &'a [Event], limits: &Limits) -> Cow<'a, [Event
         return events.into();
     };
     let trace = |event: &Event| {
-        let first_use = event.first_use.hand_over(event.id);
+        let first_use = event.first_use.hand_over(&event.id);
         let mut event = event.clone();
         event.first_use = first_use;
         add(&mut event, &current, limits);

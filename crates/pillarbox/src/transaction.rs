@@ -7,9 +7,9 @@ pub(crate) mod sealed {
         pressure::Pressure,
     };
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
-    use {
-        crate::inbox::{Inbox, InboxError, Seen, Sighting},
-        uuid::Uuid,
+    use crate::{
+        event::EventId,
+        inbox::{Inbox, InboxError, Seen, Sighting},
     };
 
     pub trait Write: Send {
@@ -40,7 +40,7 @@ pub(crate) mod sealed {
             &mut self,
             inbox: &Inbox,
             group: &str,
-            event_id: Uuid,
+            event_id: &EventId,
         ) -> impl Future<Output = Result<(), InboxError>> + Send;
     }
 }

@@ -11,9 +11,9 @@ use axum::{
     routing::{get, post, put},
 };
 use mongodb::bson::oid::ObjectId;
+use pillarbox::EventId;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use uuid::Uuid;
 
 use crate::{
     Database,
@@ -82,7 +82,7 @@ fn shown(user: &User) -> Value {
     json!({ "id": user.id.to_hex(), "name": user.name, "email": user.email, "version": user.version })
 }
 
-fn changed(user: &User, event: Uuid) -> Value {
+fn changed(user: &User, event: EventId) -> Value {
     json!({ "user": shown(user), "event_id": event })
 }
 

@@ -8,10 +8,9 @@ use mongodb::{
     error::{Error, ErrorKind, WriteFailure},
     options::{IndexOptions, ReturnDocument},
 };
-use pillarbox::{EnqueueError, Event, Outbox};
+use pillarbox::{EnqueueError, Event, EventId, Outbox};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use uuid::Uuid;
 
 use crate::TOPIC;
 
@@ -40,7 +39,7 @@ pub(crate) struct Profile {
 pub(crate) enum UsersError {
     /// Nothing was written, so this event will never be delivered.
     EmailTaken {
-        event: Uuid,
+        event: EventId,
     },
     NotFound,
     Database(Error),
@@ -70,14 +69,14 @@ impl Users {
     }
 
     /// The driver runs the transaction again if the server says that a retry helps.
-    pub(crate) async fn create(&self, profile: &Profile) -> Result<(User, Uuid), UsersError> {
+    pub(crate) async fn create(&self, profile: &Profile) -> Result<(User, EventId), UsersError> {
         let user = User {
             id: ObjectId::new(),
             name: profile.name.clone(),
             email: profile.email.clone(),
             version: 1,
         };
-        let event = about(&user, "user.created", Uuid::now_v7());
+        let event = about(&user, "user.created", EventId::new());
         let mut session = self.client.start_session().await?;
         let transaction = session
             .start_transaction()
@@ -85,7 +84,9 @@ impl Users {
                 let (users, user, event) = *all;
                 users.insert(session, user, event).boxed()
             });
-        transaction.await.map_err(|error| explained(error, event.id))?;
+        transaction
+            .await
+            .map_err(|error| explained(error, event.id.clone()))?;
         Ok((user, event.id))
     }
 
@@ -97,16 +98,22 @@ impl Users {
         Ok(())
     }
 
-    pub(crate) async fn update(&self, id: ObjectId, profile: &Profile) -> Result<(User, Uuid), UsersError> {
-        let event = Uuid::now_v7();
+    pub(crate) async fn update(
+        &self,
+        id: ObjectId,
+        profile: &Profile,
+    ) -> Result<(User, EventId), UsersError> {
+        let event = EventId::new();
         let mut session = self.client.start_session().await?;
         let transaction = session
             .start_transaction()
-            .and_run((self, profile), |session, all| {
-                let (users, profile) = *all;
+            .and_run((self, profile, &event), |session, all| {
+                let (users, profile, event) = *all;
                 users.change(session, id, profile, event).boxed()
             });
-        let changed = transaction.await.map_err(|error| explained(error, event))?;
+        let changed = transaction
+            .await
+            .map_err(|error| explained(error, event.clone()))?;
         Ok((changed.ok_or(UsersError::NotFound)?, event))
     }
 
@@ -116,7 +123,7 @@ impl Users {
         session: &mut ClientSession,
         id: ObjectId,
         profile: &Profile,
-        event: Uuid,
+        event: &EventId,
     ) -> Result<Option<User>, Error> {
         let change = doc! {
             "$set": { "name": &profile.name, "email": &profile.email },
@@ -128,7 +135,7 @@ impl Users {
             .session(&mut *session)
             .await?;
         let Some(user) = changed else { return Ok(None) };
-        let event = about(&user, "user.updated", event);
+        let event = about(&user, "user.updated", event.clone());
         self.outbox.enqueue(session, &event).await.map_err(drivers)?;
         Ok(Some(user))
     }
@@ -140,7 +147,7 @@ impl Users {
 }
 
 /// Its key is the user's id, so events of one user stay in order.
-fn about(user: &User, event_type: &str, id: Uuid) -> Event {
+fn about(user: &User, event_type: &str, id: EventId) -> Event {
     let payload = json!({ "user_id": user.id.to_hex(), "name": user.name, "email": user.email });
     Event::to(TOPIC)
         .event_type(event_type)
@@ -161,7 +168,7 @@ fn drivers(error: EnqueueError) -> Error {
     }
 }
 
-fn explained(error: Error, event: Uuid) -> UsersError {
+fn explained(error: Error, event: EventId) -> UsersError {
     const DUPLICATE_KEY: i32 = 11_000;
     let code = match &*error.kind {
         ErrorKind::Write(WriteFailure::WriteError(error)) => error.code,

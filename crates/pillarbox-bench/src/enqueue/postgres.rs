@@ -66,7 +66,7 @@ impl Shop {
         };
         if let Some(statement) = by_hand {
             sqlx::query(statement.clone())
-                .bind(event.id)
+                .bind(event.id.to_string())
                 .bind(&event.topic)
                 .bind(&event.event_type)
                 .bind(&event.aggregate_type)

@@ -8,10 +8,9 @@ use std::{io::Read, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use jiff::Timestamp;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits};
 use pillarbox_relay::store::admin::AdminEnqueueError;
 use serde_json::json;
-use uuid::Uuid;
 
 use crate::output::{Answer, Context, open_store, store_error};
 
@@ -63,9 +62,9 @@ pub(crate) struct Args {
     /// Do not deliver it before this time has passed: 500ms, 30s, 10m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = delay)]
     delay: Option<Duration>,
-    /// The event's id [default: a new one]
-    #[arg(long, value_name = "UUID")]
-    id: Option<Uuid>,
+    /// The event's id, any text [default: a new UUID]
+    #[arg(long, value_name = "ID")]
+    id: Option<EventId>,
     /// The stream at the sink [default: the routes choose]
     #[arg(long)]
     stream: Option<String>,

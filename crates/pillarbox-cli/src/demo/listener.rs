@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use pillarbox::EventId;
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -15,14 +16,13 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
-use uuid::Uuid;
 
 use super::shop::Order;
 
 /// A received event.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Seen {
-    pub(super) id: Uuid,
+    pub(super) id: EventId,
     pub(super) partition_key: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Listener {
     }
 
     /// How long the event took to arrive; `None` if it did not arrive within `patience`.
-    pub(super) async fn wait_for(&self, id: Uuid, patience: Duration) -> Option<Duration> {
+    pub(super) async fn wait_for(&self, id: EventId, patience: Duration) -> Option<Duration> {
         let began = Instant::now();
         self.until(began + patience, |seen| seen.iter().any(|event| event.id == id))
             .await

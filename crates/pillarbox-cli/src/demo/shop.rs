@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use pillarbox::{Event, Outbox};
+use pillarbox::{Event, EventId, Outbox};
 use serde_json::json;
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
-use uuid::Uuid;
 
 const CUSTOMERS: [&str; 5] = ["Ada", "Ben", "Chloe", "Dev", "Elif"];
 const GOODS: [(&str, i64); 7] = [
@@ -25,7 +24,7 @@ pub(super) struct Order {
     pub(super) customer: &'static str,
     pub(super) item: &'static str,
     pub(super) cents: i64,
-    pub(super) event_id: Uuid,
+    pub(super) event_id: EventId,
     pub(super) committed: bool,
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use pillarbox::EventId;
 use serde::Serialize;
-use uuid::Uuid;
 
 use super::{listener::Seen, shop::Order};
 
@@ -24,11 +24,11 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn of(books: &[Order], seen: &[Seen]) -> Self {
-        let place: HashMap<Uuid, usize> = books
+        let place: HashMap<EventId, usize> = books
             .iter()
             .enumerate()
             .filter(|(_, order)| order.committed)
-            .map(|(place, order)| (order.event_id, place))
+            .map(|(place, order)| (order.event_id.clone(), place))
             .collect();
         let mut met = HashSet::new();
         let mut latest: HashMap<&str, usize> = HashMap::new();
@@ -43,7 +43,7 @@ impl Verdict {
                 verdict.ghosts += 1;
                 continue;
             };
-            if !met.insert(event.id) {
+            if !met.insert(event.id.clone()) {
                 verdict.duplicated += 1;
                 continue;
             }
@@ -71,14 +71,14 @@ mod tests {
             customer: "Ada",
             item: "a kite",
             cents: 1,
-            event_id: Uuid::from_u128(number.into()),
+            event_id: EventId::from(number.to_string()),
             committed,
         }
     }
 
     fn seen(number: u128) -> Seen {
         Seen {
-            id: Uuid::from_u128(number),
+            id: EventId::from(number.to_string()),
             partition_key: Some("Ada".into()),
         }
     }

@@ -20,7 +20,6 @@ use pillarbox_relay::dead::{
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
-use uuid::Uuid;
 
 use self::asked::{Discard, Replay, Wanted, body};
 use super::{
@@ -29,12 +28,13 @@ use super::{
         Caller,
         audit::{self, Action, Outcome},
     },
+    event_id::event_id,
     openapi::EventBody,
     problem::{ErrorBody, Problem},
 };
 
-/// A filter with 1,000 ids has 39 KiB.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+/// A filter with 1,000 ids has at most 252 KiB.
+const BODY_BYTES_MAX: usize = 512 * 1024;
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()
@@ -126,7 +126,7 @@ pub(crate) struct WholeLetter {
     get,
     path = "/v1/dead/{id}",
     security(("token" = ["read"])),
-    params(("id" = Uuid, Path, description = "The id of the event")),
+    params(("id" = String, Path, description = "The id of the event")),
     responses(
         (status = 200, description = "The letter with its event", body = WholeLetter),
         (status = 404, description = "No dead letter has this id", body = ErrorBody),
@@ -136,11 +136,8 @@ async fn show(
     State(api): State<Arc<Api>>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<WholeLetter>, Problem> {
-    let Path(id) = id.map_err(|rejection| Problem::bad(rejection.body_text()))?;
-    let id: Uuid = id
-        .parse()
-        .map_err(|_| Problem::bad(format!("`{id}` is not an event id: use a UUID from /v1/dead")))?;
-    let Some(details) = api.dead_letters.show(id).await? else {
+    let id = event_id(id)?;
+    let Some(details) = api.dead_letters.show(&id).await? else {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             format!("no dead letter has the id {id}: the event did not die, or its letter has expired"),

@@ -9,12 +9,11 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header},
 };
-use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits};
 use pillarbox_relay::store::admin::AdminEnqueueError;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use super::{
     Api,
@@ -45,7 +44,8 @@ pub(super) struct Written {
 
 #[derive(Serialize, ToSchema)]
 struct One {
-    id: Uuid,
+    #[schema(value_type = String)]
+    id: EventId,
     result: Outcome,
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn write(
     let new = results.iter().filter(|result| **result == Enqueued::New).count();
     let duplicate = results.len() - new;
     let one = |(event, result): (&Event, Enqueued)| One {
-        id: event.id,
+        id: event.id.clone(),
         result: match result {
             Enqueued::New => Outcome::New,
             Enqueued::Duplicate => Outcome::Duplicate,

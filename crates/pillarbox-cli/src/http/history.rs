@@ -24,11 +24,11 @@ use pillarbox_relay::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
-use uuid::Uuid;
 
 use super::{
     Api,
     access::Caller,
+    event_id::event_id,
     openapi::EventBody,
     problem::{ErrorBody, Problem},
     turn::turn,
@@ -213,7 +213,7 @@ async fn counts(
     get,
     path = "/v1/events/{id}",
     security(("token" = ["read"])),
-    params(("id" = Uuid, Path, description = "The event's id")),
+    params(("id" = String, Path, description = "The event's id")),
     extensions(("x-scoped" = json!(true))),
     responses(
         (status = 200, description = "What happened to it, in order", body = EventLife),
@@ -225,12 +225,9 @@ async fn show(
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<EventLife>, Problem> {
-    let Path(id) = id.map_err(|rejection| Problem::bad(rejection.body_text()))?;
-    let id: Uuid = id
-        .parse()
-        .map_err(|_| Problem::bad(format!("`{id}` is not an event id: use a UUID")))?;
+    let id = event_id(id)?;
     let log = api.event_log.as_deref().ok_or_else(no_log)?;
-    let life = whole_life(log, &*api.dead_letters, id).await?;
+    let life = whole_life(log, &*api.dead_letters, &id).await?;
     // To others, the event does not exist.
     let seen = life.filter(|life| match &life.event {
         Some(event) => caller

@@ -194,7 +194,10 @@ async fn until_answered<T, E: std::fmt::Display>(mut ask: impl AsyncFnMut() -> R
 }
 
 /// The ids that are in both lists.
-fn intersection(ids: &[uuid::Uuid], found: impl IntoIterator<Item = uuid::Uuid>) -> HashSet<uuid::Uuid> {
-    let asked: HashSet<_> = ids.iter().copied().collect();
+fn intersection(
+    ids: &[pillarbox::EventId],
+    found: impl IntoIterator<Item = pillarbox::EventId>,
+) -> HashSet<pillarbox::EventId> {
+    let asked: HashSet<_> = ids.iter().cloned().collect();
     found.into_iter().filter(|id| asked.contains(id)).collect()
 }

@@ -9,9 +9,8 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::{Failure, OnFailure, recent::Recent};
 
@@ -24,7 +23,7 @@ const EVENTS_MAX: usize = 10_000;
 
 pub(super) struct Warnings {
     count: AtomicU64,
-    events: Mutex<Recent<Uuid, ()>>,
+    events: Mutex<Recent<EventId, ()>>,
     logged: Mutex<HashMap<String, Logged>>,
 }
 
@@ -50,16 +49,16 @@ impl Warnings {
             .iter()
             .filter(|failure| failure.on_failure == OnFailure::Warn)
             .peekable();
-        if warned.peek().is_some() && self.is_new(event.id) {
+        if warned.peek().is_some() && self.is_new(&event.id) {
             warned.for_each(|failure| self.log_one(event, failure));
         }
     }
 
-    fn is_new(&self, event: Uuid) -> bool {
+    fn is_new(&self, event: &EventId) -> bool {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = events.get(&event).is_none();
+        let is_new = events.get(event).is_none();
         if is_new {
-            events.insert(event, ());
+            events.insert(event.clone(), ());
         }
         is_new
     }

@@ -1,8 +1,8 @@
 //! Actions on any number of dead letters, in chunks: transactions stay small, and relays continue between two of
 //! them.
 
+use pillarbox::EventId;
 use thiserror::Error;
-use uuid::Uuid;
 
 use super::{Actor, DeadFilter, DeadLetters, DeadState, ReplayAs};
 use crate::store::StoreError;
@@ -72,13 +72,13 @@ async fn chosen(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<De
 }
 
 /// The ids of the open letters that match, the latest first.
-async fn ids(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<Uuid>, BulkError> {
+async fn ids(letters: &dyn DeadLetters, filter: &DeadFilter) -> Result<Vec<EventId>, BulkError> {
     let mut ids = Vec::new();
     let mut before = None;
     loop {
         let page = letters.list(filter, Some(DeadState::Open), before, CHUNK).await;
         let page = page.map_err(|error| BulkError::Store { done: 0, error })?;
-        ids.extend(page.iter().map(|letter| letter.id));
+        ids.extend(page.iter().map(|letter| letter.id.clone()));
         if ids.len() > BULK_LETTERS_MAX {
             return Err(BulkError::TooMany);
         }
@@ -124,7 +124,7 @@ mod tests {
 
     fn letter(seq: Seq) -> DeadLetter {
         DeadLetter {
-            id: Uuid::from_u128(seq.unsigned_abs().into()),
+            id: EventId::from(format!("event {seq}")),
             seq,
             topic: "t".into(),
             key: "k".into(),
@@ -168,7 +168,7 @@ mod tests {
         async fn groups(&self, _: &DeadFilter) -> Result<Vec<DeadGroup>, StoreError> {
             unreachable!()
         }
-        async fn show(&self, _: Uuid) -> Result<Option<DeadDetails>, StoreError> {
+        async fn show(&self, _: &EventId) -> Result<Option<DeadDetails>, StoreError> {
             unreachable!()
         }
         async fn touched(&self, _: &DeadFilter) -> Result<Touched, StoreError> {
@@ -186,7 +186,7 @@ mod tests {
             _: Duration,
             _: u32,
             _: usize,
-        ) -> Result<Vec<Uuid>, StoreError> {
+        ) -> Result<Vec<EventId>, StoreError> {
             unreachable!()
         }
         async fn discard(&self, filter: &DeadFilter, limit: usize, _: &Actor) -> Result<usize, StoreError> {

@@ -1,14 +1,13 @@
 //! Where each envelope has the event's id.
 
-use pillarbox::wire;
+use pillarbox::{EventId, wire};
 use serde::Deserialize;
-use uuid::Uuid;
 
 use super::{Binding, Envelope, Mode};
 
 #[derive(Deserialize)]
 struct WithId {
-    id: Uuid,
+    id: EventId,
 }
 
 /// The id in a message of this envelope. `header` finds a header by its name.
@@ -17,19 +16,17 @@ pub(crate) fn id_in<'a>(
     binding: Binding,
     header: impl Fn(&str) -> Option<&'a str>,
     body: &[u8],
-) -> Option<Uuid> {
+) -> Option<EventId> {
     match envelope {
-        Envelope::Raw => header(wire::ID)?.parse().ok(),
+        Envelope::Raw => header(wire::ID).map(EventId::from),
         Envelope::CloudEvents {
             mode: Mode::Binary, ..
-        } => header(&format!("{}{}", binding.prefix, wire::cloudevents::ID))?
-            .parse()
-            .ok(),
+        } => header(&format!("{}{}", binding.prefix, wire::cloudevents::ID)).map(EventId::from),
         Envelope::CloudEvents {
             mode: Mode::Structured,
             ..
         }
         | Envelope::Pillarbox => serde_json::from_slice::<WithId>(body).ok().map(|it| it.id),
-        Envelope::Debezium => header(wire::debezium::ID)?.parse().ok(),
+        Envelope::Debezium => header(wire::debezium::ID).map(EventId::from),
     }
 }

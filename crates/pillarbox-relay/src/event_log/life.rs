@@ -1,9 +1,8 @@
 //! The whole life of one event, from the outbox, the log and its dead letter, in the order in which it happened.
 
 use jiff::Timestamp;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use serde::Serialize;
-use uuid::Uuid;
 
 use super::{EventLog, Life, LogOutcome, Position};
 use crate::{
@@ -15,7 +14,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WholeLife {
-    pub id: Uuid,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub id: EventId,
     /// `pending`, `published`, `failed`, `held`, `delayed` or `dead`. If the outbox no longer has the event, what the log
     /// knows last.
     pub status: String,
@@ -57,14 +57,15 @@ pub struct Step {
     pub why: Option<String>,
     /// The id of the copy, if it was replayed as a new event.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub new_id: Option<Uuid>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub new_id: Option<EventId>,
 }
 
 /// `None`: neither the outbox nor the log has an event with this id.
 pub async fn whole_life(
     log: &dyn EventLog,
     letters: &dyn DeadLetters,
-    id: Uuid,
+    id: &EventId,
 ) -> Result<Option<WholeLife>, StoreError> {
     let Some(life) = log.life(id).await? else {
         return Ok(None);
@@ -73,7 +74,7 @@ pub async fn whole_life(
     Ok(Some(told(id, life, letter)))
 }
 
-fn told(id: Uuid, life: Life, letter: Option<DeadDetails>) -> WholeLife {
+fn told(id: &EventId, life: Life, letter: Option<DeadDetails>) -> WholeLife {
     let last = life.entries.last();
     let status = match (&life.row, last) {
         (Some(row), _) => row.status.clone(),
@@ -83,7 +84,7 @@ fn told(id: Uuid, life: Life, letter: Option<DeadDetails>) -> WholeLife {
     let steps = steps(&life, letter.as_ref());
     let attempts = life.row.as_ref().map(|row| row.attempts);
     WholeLife {
-        id,
+        id: id.clone(),
         status,
         attempts: attempts.or(last.map(|entry| entry.attempts)).unwrap_or_default(),
         due_at: life.row.as_ref().and_then(|row| row.due_at),
@@ -174,7 +175,7 @@ fn recovered(recovery: &Recovery) -> Step {
         what: what.into(),
         by: Some(recovery.by.clone()),
         why: recovery.why.clone(),
-        new_id: recovery.new_id,
+        new_id: recovery.new_id.clone(),
         ..Step::default()
     }
 }
@@ -243,7 +244,7 @@ mod tests {
         };
         let letter = DeadDetails {
             letter: DeadLetter {
-                id: event.id,
+                id: event.id.clone(),
                 seq: 1,
                 topic: "t".into(),
                 key: "1".into(),
@@ -268,7 +269,7 @@ mod tests {
             }],
             event: None,
         };
-        let whole = told(event.id, life, Some(letter));
+        let whole = told(&event.id, life, Some(letter));
         let steps: Vec<_> = whole.steps.iter().map(|step| step.what.as_str()).collect();
         assert_eq!(
             steps,

@@ -204,7 +204,7 @@ fn the_data_part_is_red_while_delivered_events_are_known_to_be_gone() {
     let loss = Loss {
         since: jiff::Timestamp::UNIX_EPOCH,
         events: 7,
-        ids: vec![id],
+        ids: vec![id.into()],
     };
     report.audits.get_mut("events").unwrap().loss = Some(loss);
     let health = judged(&report, Sample::default(), Recent::default());

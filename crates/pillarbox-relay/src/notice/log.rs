@@ -57,7 +57,7 @@ impl LogChannel {
         let (reason, error) = (about.reason.as_str(), &*about.error);
         let (count, new) = (about.count, about.new);
         let sample = about.sample.as_ref();
-        let event_id = sample.map(|sample| display(sample.event_id));
+        let event_id = sample.map(|sample| display(&sample.event_id));
         let event_type = sample.map(|sample| &*sample.event_type);
         let aggregate_type = sample.and_then(|sample| sample.aggregate_type.as_deref());
         let aggregate_id = sample.and_then(|sample| sample.aggregate_id.as_deref());

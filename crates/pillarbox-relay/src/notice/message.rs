@@ -1,8 +1,8 @@
 //! The content of a notice.
 
 use jiff::Timestamp;
+use pillarbox::EventId;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::{
     dead::{DeadDetails, DeadGroup},
@@ -81,7 +81,7 @@ pub struct About {
 /// One letter of a cause, by name. It has nothing of the payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    pub event_id: Uuid,
+    pub event_id: EventId,
     pub event_type: String,
     /// `None` if the event's row is gone or can't be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ impl Sample {
     pub fn of(details: &DeadDetails) -> Self {
         let event = details.event.as_ref();
         Self {
-            event_id: details.letter.id,
+            event_id: details.letter.id.clone(),
             event_type: cut(&details.letter.event_type, NAME_CHARS_MAX),
             aggregate_type: event.map(|event| cut(&event.aggregate_type, NAME_CHARS_MAX)),
             aggregate_id: event.map(|event| cut(&event.aggregate_id, NAME_CHARS_MAX)),

@@ -184,7 +184,7 @@ impl Watch {
         let Some(letter) = latest.first() else {
             return Ok(None);
         };
-        let details = self.dead_letters.show(letter.id).await?;
+        let details = self.dead_letters.show(&letter.id).await?;
         Ok(details.as_ref().map(Sample::of))
     }
 

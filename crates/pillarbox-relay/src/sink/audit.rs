@@ -7,7 +7,7 @@ mod sample;
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use uuid::Uuid;
+use pillarbox::EventId;
 
 #[cfg(any(feature = "nats", feature = "kafka"))]
 pub(crate) use self::sample::{Chosen, Sample};
@@ -42,7 +42,7 @@ pub struct Audited {
     /// Events that were found a second time close by.
     pub copies: u64,
     /// Events that are gone, although no limit of the other side explains it. Two audits did not find them.
-    pub lost: Vec<Uuid>,
+    pub lost: Vec<EventId>,
     /// What could not be looked up: at most one problem for each stream or topic.
     pub problems: Vec<AuditProblem>,
 }
@@ -105,7 +105,7 @@ impl<R> Default for Judged<R> {
 
 #[cfg(any(feature = "nats", feature = "kafka"))]
 impl<R> Judged<R> {
-    pub(crate) fn judge(&mut self, id: Uuid, entry: Entry<R>, fate: Fate) {
+    pub(crate) fn judge(&mut self, id: EventId, entry: Entry<R>, fate: Fate) {
         if fate == Fate::Lost && !entry.missed {
             let missed = true;
             return self.missed.push(Entry { missed, ..entry });
@@ -151,12 +151,12 @@ impl<R> Judged<R> {
 /// Where each event was seen in one audit. An event at two places of one stream or partition is a copy.
 #[derive(Default)]
 #[cfg(any(feature = "nats", feature = "kafka"))]
-pub(crate) struct Places(HashMap<Uuid, u64>);
+pub(crate) struct Places(HashMap<EventId, u64>);
 
 #[cfg(any(feature = "nats", feature = "kafka"))]
 impl Places {
     /// Another place at which the event was seen before.
-    pub(crate) fn before(&mut self, id: Uuid, place: u64) -> Option<u64> {
+    pub(crate) fn before(&mut self, id: EventId, place: u64) -> Option<u64> {
         let first = *self.0.entry(id).or_insert(place);
         (first != place).then_some(first)
     }
@@ -168,14 +168,14 @@ mod tests {
 
     #[test]
     fn an_event_is_lost_if_two_audits_miss_it() {
-        let (sample, ids) = (Sample::default(), [(); 3].map(|()| Uuid::now_v7()));
+        let (sample, ids) = (Sample::default(), [(); 3].map(|()| EventId::new()));
         sample.open();
-        for id in ids {
+        for id in ids.clone() {
             sample.keep(sample.choose(1).unwrap(), id);
         }
         let mut first = Judged::default();
         for entry in sample.open() {
-            first.judge(entry.receipt, entry, Fate::Lost);
+            first.judge(entry.receipt.clone(), entry, Fate::Lost);
         }
         assert_eq!(sample.close(first), Audited::default());
         let mut second = Judged::default();
@@ -184,12 +184,12 @@ mod tests {
             .into_iter()
             .zip([Fate::Found, Fate::Lost, Fate::Expired])
         {
-            second.judge(entry.receipt, entry, fate);
+            second.judge(entry.receipt.clone(), entry, fate);
         }
         let judged = Audited {
             checked: 3,
             expired: 1,
-            lost: vec![ids[1]],
+            lost: vec![ids[1].clone()],
             ..Audited::default()
         };
         assert_eq!(sample.close(second), judged);
@@ -219,7 +219,7 @@ mod tests {
         let mut judged = Judged::default();
         for (n, entry) in sample.open().into_iter().enumerate() {
             match n % 2 {
-                0 => judged.judge(Uuid::nil(), entry, Fate::Lost),
+                0 => judged.judge("x".into(), entry, Fate::Lost),
                 _ => judged.unread(entry),
             }
         }
@@ -230,9 +230,12 @@ mod tests {
 
     #[test]
     fn an_event_at_two_places_is_a_copy_and_the_same_place_read_twice_is_not() {
-        let (mut places, id) = (Places::default(), Uuid::now_v7());
-        assert_eq!((places.before(id, 1), places.before(id, 1)), (None, None));
-        assert_eq!(places.before(Uuid::now_v7(), 2), None);
+        let (mut places, id) = (Places::default(), EventId::new());
+        assert_eq!(
+            (places.before(id.clone(), 1), places.before(id.clone(), 1)),
+            (None, None)
+        );
+        assert_eq!(places.before(EventId::new(), 2), None);
         assert_eq!(places.before(id, 2), Some(1));
     }
 }

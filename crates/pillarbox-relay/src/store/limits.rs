@@ -8,9 +8,9 @@ pub(super) fn headers_fetched_max() -> usize {
     8 * Limits::default().headers_bytes_max
 }
 
-/// For eight texts. If they are larger together, at least one of them is over [`Limits::name_bytes_max`].
+/// For nine texts. If they are larger together, at least one of them is over [`Limits::name_bytes_max`].
 pub(super) fn names_fetched_max() -> usize {
-    8 * Limits::default().name_bytes_max
+    9 * Limits::default().name_bytes_max
 }
 
 /// Whether headers and texts of these sizes were fetched. The error says which limit they exceed.

@@ -22,8 +22,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::table::Tables;
-use uuid::Uuid;
+use pillarbox::{EventId, table::Tables};
 
 pub(super) use self::dead::DeadLetterStore;
 pub use self::dialect::Dialect;
@@ -41,11 +40,10 @@ pub(super) enum Argument {
     Integer(Option<i64>),
     Real(f64),
     Text(Option<String>),
-    Id(Uuid),
     /// For `{in …}`.
     Integers(Vec<i64>),
     /// For `{in …}`. `None` is null.
-    Ids(Option<Vec<Uuid>>),
+    Texts(Option<Vec<String>>),
 }
 
 /// A database that runs the shared statements.
@@ -132,8 +130,6 @@ pub(super) trait SqlRow: Send + Sync {
     /// `None` for bytes that are not UTF-8.
     fn exact_text(&self, column: usize) -> Result<Option<String>, sqlx::Error>;
 
-    fn optional_id(&self, column: usize) -> Result<Option<Uuid>, sqlx::Error>;
-
     fn flag(&self, column: usize) -> Result<bool, sqlx::Error>;
 
     fn optional_real(&self, column: usize) -> Result<Option<f64>, sqlx::Error>;
@@ -161,9 +157,13 @@ pub(super) trait SqlRow: Send + Sync {
         self.optional_text(column).map(Option::unwrap_or_default)
     }
 
-    /// The nil id when it is null or can't be read.
-    fn id(&self, column: usize) -> Result<Uuid, sqlx::Error> {
-        self.optional_id(column).map(Option::unwrap_or_default)
+    fn id(&self, column: usize) -> Result<EventId, sqlx::Error> {
+        self.text(column).map(EventId::from)
+    }
+
+    fn optional_id(&self, column: usize) -> Result<Option<EventId>, sqlx::Error> {
+        let text = self.optional_text(column)?;
+        Ok(text.map(EventId::from))
     }
 
     /// From microseconds since 1970.
@@ -284,9 +284,9 @@ impl From<&Option<String>> for Argument {
     }
 }
 
-impl From<Uuid> for Argument {
-    fn from(value: Uuid) -> Self {
-        Self::Id(value)
+impl From<&EventId> for Argument {
+    fn from(value: &EventId) -> Self {
+        Self::Text(Some(value.to_string()))
     }
 }
 

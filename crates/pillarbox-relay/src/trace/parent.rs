@@ -1,10 +1,9 @@
 //! Which trace an event belongs to: the producer's, as W3C Trace Context says it in the event's headers.
 
 use pillarbox::{
-    Event,
+    Event, EventId,
     wire::{TRACEPARENT, TRACESTATE},
 };
-use uuid::Uuid;
 
 const SAMPLED: u8 = 0b01;
 /// Sampled, and a random trace id. We write version 0, in which all other flags are 0.
@@ -39,16 +38,16 @@ impl<'a> EventTrace<'a> {
                 traceparent,
                 flags: flags & KNOWN_FLAGS,
                 state: header(event, TRACESTATE).unwrap_or_default(),
-                delivery: delivery_id(event.id, cause),
+                delivery: delivery_id(&event.id, cause),
             }),
             // A trace can't have the id 0.
-            None => (chosen(event.id, ratio) && !event.id.is_nil()).then(|| Self {
-                trace: event.id.as_u128(),
+            None => (chosen(&event.id, ratio) && !event.id.is_nil()).then(|| Self {
+                trace: number(&event.id),
                 cause: 0,
                 traceparent: None,
                 flags: SAMPLED,
                 state: "",
-                delivery: delivery_id(event.id, 0),
+                delivery: delivery_id(&event.id, 0),
             }),
         }
     }
@@ -111,8 +110,8 @@ fn parse(text: &str) -> Option<(u128, u64, u8)> {
 }
 
 /// The same id in every relay and at every attempt.
-fn delivery_id(event: Uuid, cause: u64) -> u64 {
-    let (high, low) = event.as_u64_pair();
+fn delivery_id(event: &EventId, cause: u64) -> u64 {
+    let (high, low) = pair(event);
     span_id(high ^ cause, low)
 }
 
@@ -122,14 +121,33 @@ pub(super) fn span_id(seed: u64, n: u64) -> u64 {
 }
 
 /// Whether the event is among this share of all events. The answer is the same in every relay.
-fn chosen(event: Uuid, ratio: f64) -> bool {
+fn chosen(event: &EventId, ratio: f64) -> bool {
     if ratio <= 0.0 {
         return false;
     }
-    let (high, low) = event.as_u64_pair();
+    let (high, low) = pair(event);
     // Shifted to 53 bits, which an f64 represents exactly.
     let place = (mix(mix(high) ^ low) >> 11) as f64 / (1_u64 << 53) as f64;
     place < ratio
+}
+
+/// The event's id as a number: a UUID itself, of other texts a hash. Never 0.
+fn number(event: &EventId) -> u128 {
+    event.as_uuid().map_or_else(
+        || event.with_text(|text| hash(text, 1) << 64 | hash(text, 2)),
+        |uuid| uuid.as_u128(),
+    )
+}
+
+fn pair(event: &EventId) -> (u64, u64) {
+    let number = number(event);
+    ((number >> 64) as u64, number as u64)
+}
+
+/// The same in every relay. Not 0.
+fn hash(text: &str, seed: u64) -> u128 {
+    let add = |hash: u64, byte: u8| mix(hash ^ u64::from(byte));
+    text.bytes().fold(mix(seed), add).max(1).into()
 }
 
 /// The finalizer of SplitMix64: every bit of the input changes half of the output.
@@ -208,9 +226,9 @@ mod tests {
             let event = event().header("traceparent", invalid).header("tracestate", "a=b");
             assert_eq!(EventTrace::of(&event, 0.0), None, "{invalid}");
             let trace = EventTrace::of(&event, 1.0).unwrap();
-            assert_eq!((trace.trace, trace.cause), (event.id.as_u128(), 0));
+            assert_eq!((trace.trace, trace.cause), (number(&event.id), 0));
             let sent = trace.with_parent(&event, 0xab);
-            let simple = event.id.simple();
+            let simple = event.id.as_uuid().unwrap().simple();
             assert_eq!(
                 sent.headers["traceparent"],
                 format!("00-{simple}-00000000000000ab-01")
@@ -233,7 +251,7 @@ mod tests {
     #[test]
     fn about_the_configured_share_is_chosen() {
         let events: Vec<Event> = (0..4_000).map(|_| event()).collect();
-        let chosen = |ratio| events.iter().filter(|event| chosen(event.id, ratio)).count();
+        let chosen = |ratio| events.iter().filter(|event| chosen(&event.id, ratio)).count();
         assert_eq!((chosen(0.0), chosen(1.0)), (0, events.len()));
         assert!((800..1200).contains(&chosen(0.25)), "{}", chosen(0.25));
     }
@@ -242,7 +260,7 @@ mod tests {
     fn span_ids_differ() {
         let ids: HashSet<u64> = (0..10_000).map(|n| span_id(7, n)).collect();
         assert_eq!(ids.len(), 10_000);
-        assert_ne!(delivery_id(event().id, 1), delivery_id(event().id, 1));
+        assert_ne!(delivery_id(&event().id, 1), delivery_id(&event().id, 1));
     }
 
     proptest! {

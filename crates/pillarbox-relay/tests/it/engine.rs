@@ -95,7 +95,7 @@ async fn a_delayed_event_comes_at_its_time_and_holds_nothing_up() {
         .event_type("X")
         .aggregate("thing", "a")
         .payload("{}");
-    let (delayed_id, at_once_id) = (delayed.id, at_once.id);
+    let (delayed_id, at_once_id) = (delayed.id.clone(), at_once.id.clone());
     transaction.enqueue(delayed);
     transaction.enqueue(at_once);
     transaction.commit();

@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_relay::{
     Sink,
     engine::{Engine, EngineHandle, Options, SinkState},
@@ -20,7 +20,6 @@ use pillarbox_relay::{
 };
 use pillarbox_testkit::{memory::MemoryStore, wait};
 use serde_json::Value;
-use uuid::Uuid;
 
 /// What the payload contains and no line may.
 const PRIVATE: &str = "private-4711";
@@ -66,7 +65,7 @@ impl Log {
 /// Refuses each event as often as the test says, and can be away.
 #[derive(Clone, Default)]
 struct Refusing {
-    refusals: Arc<Mutex<HashMap<Uuid, (u32, SinkErrorKind)>>>,
+    refusals: Arc<Mutex<HashMap<EventId, (u32, SinkErrorKind)>>>,
     away: Arc<Mutex<bool>>,
 }
 
@@ -132,10 +131,10 @@ async fn the_lines_about_an_event_name_it_and_never_its_payload() {
     let dead = event(20);
     for event in &events {
         let refusals = (1, SinkErrorKind::Busy);
-        sink.refusals.lock().unwrap().insert(event.id, refusals);
+        sink.refusals.lock().unwrap().insert(event.id.clone(), refusals);
     }
     let refusals = (1, SinkErrorKind::Invalid);
-    sink.refusals.lock().unwrap().insert(dead.id, refusals);
+    sink.refusals.lock().unwrap().insert(dead.id.clone(), refusals);
     let mut transaction = store.begin();
     for event in events.iter().chain([&dead]) {
         transaction.enqueue(event.clone());
@@ -274,7 +273,7 @@ async fn a_destination_that_is_paused_again_and_again_is_logged_once_in_a_while(
     let mut transaction = store.begin();
     for (n, event) in (0..200).map(event).enumerate() {
         let refusals = (n as u32 % 5, SinkErrorKind::Full);
-        sink.refusals.lock().unwrap().insert(event.id, refusals);
+        sink.refusals.lock().unwrap().insert(event.id.clone(), refusals);
         transaction.enqueue(event);
     }
     transaction.commit();

@@ -4,20 +4,19 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits};
 use pillarbox_relay::store::{Admin, Store};
 use pillarbox_testkit::memory::{MemoryStore, MemoryTransaction, Status};
 use pillarbox_testkit::{
     contract::store::{OpenTransaction, Row, StoreHarness},
     store_contract,
 };
-use uuid::Uuid;
 
 #[derive(Default)]
 struct Harness(MemoryStore);
 
 impl Harness {
-    fn find(&self, id: Uuid) -> Option<pillarbox_testkit::memory::Row> {
+    fn find(&self, id: EventId) -> Option<pillarbox_testkit::memory::Row> {
         self.0.rows().into_iter().find(|row| row.stored.event.id == id)
     }
 }
@@ -72,7 +71,7 @@ impl StoreHarness for Harness {
 
     /// The store keeps no times. An event counts as tried if an attempt was counted, and as published if its
     /// status says so.
-    async fn row(&self, id: Uuid) -> Option<Row> {
+    async fn row(&self, id: EventId) -> Option<Row> {
         let row = self.find(id)?;
         let status = match row.status {
             Status::Pending => "pending",
@@ -93,7 +92,7 @@ impl StoreHarness for Harness {
         })
     }
 
-    async fn corrupt(&self, id: Uuid) -> bool {
+    async fn corrupt(&self, id: EventId) -> bool {
         let row = self.find(id);
         row.as_ref()
             .inspect(|row| self.0.corrupt(row.stored.seq))

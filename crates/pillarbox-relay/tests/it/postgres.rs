@@ -133,10 +133,10 @@ async fn drain(reader: &mut Box<dyn Reader>, limit: PageLimit) -> Vec<StoredEven
     }
 }
 
-fn ids(events: &[StoredEvent]) -> Vec<uuid::Uuid> {
-    events.iter().map(|e| e.event.id).collect()
+fn ids(events: &[StoredEvent]) -> Vec<pillarbox::EventId> {
+    events.iter().map(|e| e.event.id.clone()).collect()
 }
 
-fn written(events: &[Event]) -> Vec<uuid::Uuid> {
-    events.iter().map(|e| e.id).collect()
+fn written(events: &[Event]) -> Vec<pillarbox::EventId> {
+    events.iter().map(|e| e.id.clone()).collect()
 }

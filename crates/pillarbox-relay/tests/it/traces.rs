@@ -173,7 +173,11 @@ async fn an_event_without_a_trace_begins_one_at_the_relay_if_it_is_chosen() {
     relay.stop().await.unwrap();
     let spans = collector.spans();
     let attempt = one(&spans, "publish ");
-    assert_eq!(attempt.trace_id, event.id.as_bytes(), "people can look up the id");
+    assert_eq!(
+        attempt.trace_id,
+        event.id.as_uuid().unwrap().as_bytes(),
+        "people can look up the id"
+    );
     assert!(one(&spans, "deliver ").parent_span_id.is_empty());
     assert_eq!(headers[0]["traceparent"], traceparent(attempt));
 }

@@ -24,10 +24,10 @@ impl Handler<PgPool> for Effects {
         sqlx::query("insert into effects (key, version, event_id) values ($1, $2, $3)")
             .bind(&context.key)
             .bind(event.aggregate_version)
-            .bind(event.id)
+            .bind(event.id.to_string())
             .execute(&mut **tx)
             .await?;
-        if self.plan.deadly == Some(event.id) {
+        if self.plan.deadly == Some(event.id.clone()) {
             // Like a stack overflow, or a system without free memory: nothing unwinds.
             std::process::abort();
         }

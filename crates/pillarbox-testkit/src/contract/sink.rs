@@ -5,12 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_relay::{
     Sink, StoredEvent,
     sink::{Outcome, Outgoing, SinkErrorKind},
 };
-use uuid::Uuid;
 
 use crate::wait;
 
@@ -38,7 +37,7 @@ pub trait SinkHarness: Send {
 /// An event at the receiver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrived {
-    pub id: Uuid,
+    pub id: EventId,
     pub key: String,
     pub event_type: String,
     pub aggregate: (String, String),
@@ -90,10 +89,10 @@ pub async fn each_event_has_its_outcome(mut harness: impl SinkHarness) {
     harness.sink().check().await.expect("the sink is there");
     assert_eq!(publish(&harness, vec![]).await, vec![]);
     let events: Vec<Event> = (0..300).map(|n| event(&format!("k{n}"), n.to_string())).collect();
-    let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
+    let ids: Vec<EventId> = events.iter().map(|event| event.id.clone()).collect();
     assert_eq!(publish(&harness, events).await, vec![Outcome::Delivered; 300]);
     if let Some(arrived) = harness.arrived().await {
-        let mut there: Vec<Uuid> = arrived.iter().map(|event| event.id).collect();
+        let mut there: Vec<EventId> = arrived.iter().map(|event| event.id.clone()).collect();
         let mut sent = ids;
         there.sort();
         sent.sort();
@@ -124,6 +123,7 @@ pub async fn a_payload_arrives_byte_for_byte(mut harness: impl SinkHarness) {
 
 pub async fn an_event_arrives_with_its_fields_and_headers(mut harness: impl SinkHarness) {
     let sent = event("customer-7", "{}")
+        .id("Zahlung 42 %20/größer")
         .aggregate_version(42)
         .partition_key("größe 7")
         .header(
@@ -134,7 +134,7 @@ pub async fn an_event_arrives_with_its_fields_and_headers(mut harness: impl Sink
     assert_eq!(publish(&harness, vec![sent.clone()]).await, [Outcome::Delivered]);
     if let Some(arrived) = harness.arrived().await {
         let there = &arrived[0];
-        assert_eq!((there.id, there.key.as_str()), (sent.id, "größe 7"));
+        assert_eq!((there.id.clone(), there.key.as_str()), (sent.id, "größe 7"));
         assert_eq!(there.event_type, "Happened");
         assert_eq!(there.aggregate, ("thing".to_owned(), "customer-7".to_owned()));
         assert_eq!(there.aggregate_version, Some(42));

@@ -35,7 +35,7 @@ pub mod versions;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits};
 use pillarbox_relay::{
     check::versions::AggregateVersions,
     dead::DeadLetters,
@@ -45,7 +45,6 @@ use pillarbox_relay::{
     reprocess::Schedules,
     store::{Admin, Store, records::Records},
 };
-use uuid::Uuid;
 
 /// One fresh, migrated outbox, and the access that an application or an operator has.
 #[async_trait]
@@ -82,11 +81,11 @@ pub trait StoreHarness: Send + Sync {
     fn concurrent_transactions(&self) -> bool;
 
     /// The event's row as it is stored, read without the store.
-    async fn row(&self, id: Uuid) -> Option<Row>;
+    async fn row(&self, id: EventId) -> Option<Row>;
 
     /// Makes a committed event's row unreadable, preferably with a payload that is not JSON. False: this
     /// database can't contain such a row.
-    async fn corrupt(&self, id: Uuid) -> bool;
+    async fn corrupt(&self, id: EventId) -> bool;
 }
 
 fn notices(harness: &dyn StoreHarness) -> Notices {

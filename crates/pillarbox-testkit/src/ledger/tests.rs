@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn event(key: u8, nth: u64) -> Uuid {
-    Uuid::from_u64_pair(u64::from(key), nth)
+fn event(key: u8, nth: u64) -> EventId {
+    format!("{key}-{nth}").into()
 }
 
 fn committed(counts: &[u64]) -> Ledger {
@@ -17,7 +17,7 @@ fn committed(counts: &[u64]) -> Ledger {
 }
 
 /// An order in which every event is seen once, each key in its order, and the keys interleaved by `turns`.
-fn interleaved(counts: &[u64], turns: &[u8]) -> Vec<Uuid> {
+fn interleaved(counts: &[u64], turns: &[u8]) -> Vec<EventId> {
     let mut next = vec![0; counts.len()];
     let mut order = Vec::new();
     let all_keys = 0..u8::try_from(counts.len()).unwrap();
@@ -32,9 +32,9 @@ fn interleaved(counts: &[u64], turns: &[u8]) -> Vec<Uuid> {
     order
 }
 
-fn verdict_of(counts: &[u64], sightings: &[Uuid]) -> Verdict {
+fn verdict_of(counts: &[u64], sightings: &[EventId]) -> Verdict {
     let ledger = committed(counts);
-    sightings.iter().for_each(|id| ledger.seen(*id));
+    sightings.iter().for_each(|id| ledger.seen(id.clone()));
     assert_eq!(
         ledger.verdict().is_whole(),
         std::panic::catch_unwind(|| ledger.assert_whole()).is_ok()
@@ -42,7 +42,7 @@ fn verdict_of(counts: &[u64], sightings: &[Uuid]) -> Verdict {
     ledger.verdict()
 }
 
-fn histories() -> impl Strategy<Value = (Vec<u64>, Vec<Uuid>)> {
+fn histories() -> impl Strategy<Value = (Vec<u64>, Vec<EventId>)> {
     (
         prop::collection::vec(1u64..8, 1..6),
         prop::collection::vec(any::<u8>(), 0..40),
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let which = which.index(sightings.len());
         let place = which + 1 + later.index(sightings.len() - which);
-        sightings.insert(place, sightings[which]);
+        sightings.insert(place, sightings[which].clone());
         let verdict = verdict_of(&counts, &sightings);
         prop_assert!(verdict.is_whole(), "{}", verdict);
         prop_assert_eq!(verdict.duplicated, 1);
@@ -87,7 +87,7 @@ proptest! {
     fn two_swapped_sightings_of_one_key_are_out_of_order(
         (counts, mut sightings) in histories(), which in any::<prop::sample::Index>()
     ) {
-        let key = |id: &Uuid| id.as_u64_pair().0;
+        let key = |id: &EventId| id.with_text(|id| id.split_once('-').map(|(key, _)| key.to_owned()));
         let which = which.index(sightings.len());
         let next = (which + 1..sightings.len()).find(|other| key(&sightings[*other]) == key(&sightings[which]));
         if let Some(next) = next {

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_relay::{
     event_log::{
         EventLog, Life, LogBounds, LogCounts, LogEntry, LogFilter, LogList, LogOutcome, LogRow, Place,
@@ -16,7 +16,6 @@ use pillarbox_relay::{
     },
     store::{PageLimit, StoreError},
 };
-use uuid::Uuid;
 
 use crate::gate::Gate;
 
@@ -162,7 +161,7 @@ impl EventLog for MemoryLog {
         Ok(LogList::default())
     }
 
-    async fn life(&self, _: Uuid) -> Result<Option<Life>, StoreError> {
+    async fn life(&self, _: &EventId) -> Result<Option<Life>, StoreError> {
         Ok(None)
     }
 

@@ -7,9 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use pillarbox::{Event, Limits, lane::LANES, lane::lane_of};
+use pillarbox::{Event, EventId, Limits, lane::LANES, lane::lane_of};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use pillarbox_relay::store::{Census, HeldLane, Page, PageLimit, RelayId, Trouble};
 use pillarbox_relay::{
@@ -73,7 +72,7 @@ pub(super) struct World {
     pub(super) away: bool,
     pub(super) records: super::records::Rows,
     last_seq: Seq,
-    ids: HashSet<Uuid>,
+    ids: HashSet<EventId>,
     next_transaction: Transaction,
     open: HashMap<Transaction, Vec<(Seq, Event)>>,
     pub(super) rows: BTreeMap<Seq, Row>,
@@ -112,7 +111,7 @@ impl World {
     }
 
     pub(super) fn insert(&mut self, transaction: Transaction, event: Event) -> bool {
-        if !self.ids.insert(event.id) {
+        if !self.ids.insert(event.id.clone()) {
             return false;
         }
         self.last_seq += 1;

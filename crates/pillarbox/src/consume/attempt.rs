@@ -10,7 +10,6 @@ use std::{
 
 use tokio::time::timeout;
 use tracing::Instrument;
-use uuid::Uuid;
 
 use super::{
     Options,
@@ -22,7 +21,10 @@ use super::{
     source::Letters,
     trace::Trace,
 };
-use crate::inbox::{Database, Inbox, InboxError, Place, Seen, Sighting};
+use crate::{
+    event::EventId,
+    inbox::{Database, Inbox, InboxError, Place, Seen, Sighting},
+};
 
 /// The timeout of the database itself, without the handler: to begin, to commit, and to check whether it is
 /// available.
@@ -32,7 +34,7 @@ pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Work<D, H> {
     pub(super) group: String,
     /// The id of this consumer process. No other consumer of the group ever has the same one.
-    pub(super) member: Uuid,
+    pub(super) member: EventId,
     pub(super) database: D,
     pub(super) inbox: Inbox,
     pub(super) handler: H,
@@ -89,8 +91,8 @@ impl Job {
     }
 
     /// The id of the event, if the message is one.
-    pub(super) fn id(&self) -> Option<Uuid> {
-        self.received.as_ref().ok().map(|received| received.id)
+    pub(super) fn id(&self) -> Option<&EventId> {
+        self.received.as_ref().ok().map(|received| &received.event.id)
     }
 }
 
@@ -197,7 +199,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
         };
         let sighting = Sighting {
             group: &self.group,
-            event_id: event.id,
+            event_id: &event.id,
             entity_id,
             version: event.aggregate_version,
             newer: self.options.newer_only,
@@ -289,7 +291,7 @@ impl<D: Database, H: Handler<D>> Work<D, H> {
     fn context(&self, job: &Job, received: &Received, attempt: u32) -> Context {
         Context {
             group: self.group.clone(),
-            event_id: received.id,
+            event_id: received.id.clone(),
             topic: job.message.topic.clone(),
             key: job.key.to_string(),
             attempt,

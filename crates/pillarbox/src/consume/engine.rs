@@ -256,7 +256,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             in_flight: self.running.len(),
             failing: self.keys.failing(),
             oldest_failing: oldest.map(|(job, failure)| Failing {
-                event_id: job.id(),
+                event_id: job.id().cloned(),
                 key: job.key.to_string(),
                 attempts: failure.attempts,
                 since: failure.since.elapsed(),

@@ -2,10 +2,8 @@
 
 use std::{error::Error, fmt, pin::Pin};
 
-use uuid::Uuid;
-
 use super::{received::Received, trace::Trace};
-use crate::inbox::Database;
+use crate::{event::EventId, inbox::Database};
 
 /// Applies events. Called once for each event, in order per key, several keys in parallel; called again after
 /// a failure.
@@ -50,7 +48,7 @@ pub struct Context {
     /// The consumer's group.
     pub group: String,
     /// The event's id.
-    pub event_id: Uuid,
+    pub event_id: EventId,
     /// The topic or subject from which it was received.
     pub topic: String,
     /// The unit of order.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
+use crate::event::EventId;
 
 /// The state of a consumer. See [`Handle::lag`](super::Handle::lag).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Lag {
 #[non_exhaustive]
 pub struct Failing {
     /// Its id. `None` for a message that is not an event.
-    pub event_id: Option<Uuid>,
+    pub event_id: Option<EventId>,
     /// The key that waits for it.
     pub key: String,
     /// How often it was tried.

@@ -8,15 +8,16 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 use super::{handler::HandlerError, message::Message};
 use crate::{
-    event::{Event, whole::Whole},
+    event::{Event, EventId, whole::Whole},
     wire::{self, cloudevents as attribute},
 };
 
-/// The maximum length of names and ids: they are in indexes.
+/// The maximum length of an event's id.
+const ID_BYTES_MAX: usize = 255;
+/// The maximum length of names and other ids: they are in indexes.
 const NAME_BYTES_MAX: usize = 1_000;
 
 /// A received event. It is an [`Event`] with the time when it was written.
@@ -69,6 +70,7 @@ impl Received {
     /// Refuses names that a database would not store: the inbox could not remember them.
     fn check(&self) -> Result<(), String> {
         let event = &self.event;
+        event.id.with_text(checked_id)?;
         let names = [
             ("event type", event.event_type.as_str()),
             ("aggregate type", &event.aggregate_type),
@@ -79,11 +81,26 @@ impl Received {
             if text.len() > NAME_BYTES_MAX {
                 return Err(format!("its {what} has more than {NAME_BYTES_MAX} bytes"));
             }
-            if text.contains(|c: char| c.is_control()) {
-                return Err(format!("its {what} has a control character"));
-            }
+            no_control_character(what, text)?;
         }
         Ok(())
+    }
+}
+
+fn checked_id(id: &str) -> Result<(), String> {
+    if id.is_empty() {
+        return Err("its event id is empty".to_owned());
+    }
+    if id.len() > ID_BYTES_MAX {
+        return Err(format!("its event id has more than {ID_BYTES_MAX} bytes"));
+    }
+    no_control_character("event id", id)
+}
+
+fn no_control_character(what: &str, text: &str) -> Result<(), String> {
+    match text.contains(|c: char| c.is_control()) {
+        true => Err(format!("its {what} has a control character")),
+        false => Ok(()),
     }
 }
 
@@ -127,7 +144,7 @@ impl Envelope {
 #[derive(Deserialize)]
 struct Identified {
     #[serde(rename = "id")]
-    _id: Uuid,
+    _id: EventId,
     #[serde(rename = "event_type")]
     _event_type: String,
     #[serde(rename = "payload")]
@@ -142,9 +159,9 @@ fn body(message: &Message) -> Bytes {
     }
 }
 
-fn uuid(text: Option<&str>) -> Result<Uuid, String> {
-    let text = text.ok_or("it carries no event id")?;
-    Uuid::from_str(text).map_err(|_| "its event id is not a UUID".to_owned())
+fn id(text: Option<&str>) -> Result<EventId, String> {
+    text.map(EventId::from)
+        .ok_or_else(|| "it carries no event id".to_owned())
 }
 
 fn number<T: FromStr>(what: &str, text: Option<&str>) -> Result<Option<T>, String> {
@@ -168,7 +185,7 @@ fn own_headers(message: &Message, ours: impl Fn(&str) -> bool) -> BTreeMap<Strin
 
 fn event(
     message: &Message,
-    id: Uuid,
+    id: EventId,
     event_type: String,
     aggregate: (String, String),
     key: Option<String>,
@@ -187,7 +204,7 @@ fn event(
 
 fn raw(message: &Message) -> Result<Received, String> {
     let text = |name: &str| message.header(name).map(str::to_owned);
-    let id = uuid(message.header(wire::ID).or(message.header(wire::NATS_MSG_ID)))?;
+    let id = id(message.header(wire::ID).or(message.header(wire::NATS_MSG_ID)))?;
     let aggregate = (
         text(wire::AGGREGATE_TYPE).unwrap_or_default(),
         text(wire::AGGREGATE_ID).unwrap_or_default(),
@@ -207,7 +224,7 @@ fn raw(message: &Message) -> Result<Received, String> {
 }
 
 fn cloud_event(message: &Message, get: &dyn Fn(&str) -> Option<String>) -> Result<Received, String> {
-    let id = uuid(get(attribute::ID).as_deref())?;
+    let id = id(get(attribute::ID).as_deref())?;
     let aggregate = (
         get(attribute::AGGREGATE_TYPE).unwrap_or_default(),
         get(attribute::SUBJECT).unwrap_or_default(),
@@ -258,7 +275,7 @@ fn whole(message: &Message) -> Result<Received, String> {
 }
 
 fn debezium(message: &Message) -> Result<Received, String> {
-    let id = uuid(message.header(wire::debezium::ID))?;
+    let id = id(message.header(wire::debezium::ID))?;
     let event_type = message
         .header(wire::debezium::EVENT_TYPE)
         .unwrap_or_default()

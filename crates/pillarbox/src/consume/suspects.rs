@@ -12,10 +12,8 @@
 
 use std::collections::HashMap;
 
-use uuid::Uuid;
-
 use super::letter;
-use crate::inbox::Begun;
+use crate::{event::EventId, inbox::Begun};
 
 #[derive(Debug)]
 pub(super) struct Suspects {
@@ -25,7 +23,7 @@ pub(super) struct Suspects {
     window: u64,
     lanes: HashMap<u64, Lane>,
     /// How often each event has begun without ending.
-    begun: HashMap<Uuid, u32>,
+    begun: HashMap<EventId, u32>,
     /// There is a new lane, and the rows for its events are not read yet.
     look: bool,
 }
@@ -81,22 +79,22 @@ impl Suspects {
     }
 
     /// Takes the rows; `own` is the id of this consumer's own row.
-    pub(super) fn looked(&mut self, rows: &[Begun], own: Uuid) {
+    pub(super) fn looked(&mut self, rows: &[Begun], own: &EventId) {
         self.look = false;
-        let strangers = rows.iter().any(|row| row.times == 0 && row.id != own);
+        let strangers = rows.iter().any(|row| row.times == 0 && row.id != *own);
         for lane in self.lanes.values_mut() {
             lane.suspicious.get_or_insert(strangers);
         }
         let begun = rows.iter().filter(|row| row.times > 0);
-        self.begun = begun.map(|row| (row.id, row.times)).collect();
+        self.begun = begun.map(|row| (row.id.clone(), row.times)).collect();
     }
 
     /// How to try the event `id`, which arrived as number `arrival` of its lane.
-    pub(super) fn watch(&self, lane: u64, arrival: u64, id: Option<Uuid>) -> Watch {
+    pub(super) fn watch(&self, lane: u64, arrival: u64, id: Option<&EventId>) -> Watch {
         let (Some(id), Some(lane)) = (id, self.lanes.get(&lane)) else {
             return Watch::No;
         };
-        if self.begun.contains_key(&id) {
+        if self.begun.contains_key(id) {
             return Watch::Alone;
         }
         let near = arrival.saturating_sub(lane.processed) <= self.window;
@@ -107,15 +105,15 @@ impl Suspects {
     }
 
     /// How often the event killed the process, if that was too often.
-    pub(super) fn deaths(&self, id: Option<Uuid>) -> Option<u32> {
-        let deaths = *self.begun.get(&id?)?;
+    pub(super) fn deaths(&self, id: Option<&EventId>) -> Option<u32> {
+        let deaths = *self.begun.get(id?)?;
         (deaths >= self.deaths_max).then_some(deaths)
     }
 
     /// The event is finished.
-    pub(super) fn done(&mut self, id: Option<Uuid>) {
+    pub(super) fn done(&mut self, id: Option<&EventId>) {
         if let Some(id) = id {
-            self.begun.remove(&id);
+            self.begun.remove(id);
         }
     }
 
@@ -139,11 +137,12 @@ pub(super) fn told(deaths: u32) -> (&'static str, String) {
 mod tests {
     use super::*;
 
-    const OWN: Uuid = Uuid::from_u128(1);
-    const OTHER: Uuid = Uuid::from_u128(2);
-    const EVENT: Uuid = Uuid::from_u128(3);
+    const OWN: &str = "own";
+    const OTHER: &str = "other";
+    const EVENT: &str = "event";
 
-    fn row(id: Uuid, times: u32) -> Begun {
+    fn row(id: &str, times: u32) -> Begun {
+        let id = id.into();
         Begun { id, times }
     }
 
@@ -152,20 +151,20 @@ mod tests {
         let mut suspects = Suspects::new(3, 10);
         assert_eq!(suspects.arrived(0), 1);
         assert!(suspects.wants_look());
-        suspects.looked(&[row(OWN, 0)], OWN);
+        suspects.looked(&[row(OWN, 0)], &OWN.into());
         assert!(!suspects.wants_look());
-        assert_eq!(suspects.watch(0, 1, Some(EVENT)), Watch::No);
+        assert_eq!(suspects.watch(0, 1, Some(&EVENT.into())), Watch::No);
     }
 
     #[test]
     fn after_a_death_the_first_that_are_not_processed_are_suspected() {
         let mut suspects = Suspects::new(3, 10);
         suspects.arrived(0);
-        suspects.looked(&[row(OWN, 0), row(OTHER, 0)], OWN);
-        assert_eq!(suspects.watch(0, 20, Some(EVENT)), Watch::Begins);
-        assert_eq!(suspects.watch(0, 21, Some(EVENT)), Watch::No);
+        suspects.looked(&[row(OWN, 0), row(OTHER, 0)], &OWN.into());
+        assert_eq!(suspects.watch(0, 20, Some(&EVENT.into())), Watch::Begins);
+        assert_eq!(suspects.watch(0, 21, Some(&EVENT.into())), Watch::No);
         suspects.processed(0);
-        assert_eq!(suspects.watch(0, 21, Some(EVENT)), Watch::Begins);
+        assert_eq!(suspects.watch(0, 21, Some(&EVENT.into())), Watch::Begins);
         assert_eq!(
             suspects.watch(0, 1, None),
             Watch::No,
@@ -174,10 +173,10 @@ mod tests {
         // A new lane, after the first one was revoked.
         suspects.arrived(1);
         assert!(suspects.wants_look());
-        suspects.looked(&[row(OWN, 0)], OWN);
-        assert_eq!(suspects.watch(1, 1, Some(EVENT)), Watch::No);
+        suspects.looked(&[row(OWN, 0)], &OWN.into());
+        assert_eq!(suspects.watch(1, 1, Some(&EVENT.into())), Watch::No);
         assert_eq!(
-            suspects.watch(0, 1, Some(EVENT)),
+            suspects.watch(0, 1, Some(&EVENT.into())),
             Watch::Begins,
             "a lane stays what it is"
         );
@@ -187,14 +186,17 @@ mod tests {
     fn a_suspect_is_tried_alone_until_it_killed_too_often() {
         let mut suspects = Suspects::new(3, 10);
         suspects.arrived(0);
-        suspects.looked(&[row(EVENT, 2)], OWN);
-        assert_eq!(suspects.watch(0, 1, Some(EVENT)), Watch::Alone);
-        assert_eq!(suspects.deaths(Some(EVENT)), None);
-        suspects.looked(&[row(EVENT, 3)], OWN);
-        assert_eq!(suspects.deaths(Some(EVENT)), Some(3));
-        suspects.done(Some(EVENT));
+        suspects.looked(&[row(EVENT, 2)], &OWN.into());
+        assert_eq!(suspects.watch(0, 1, Some(&EVENT.into())), Watch::Alone);
+        assert_eq!(suspects.deaths(Some(&EVENT.into())), None);
+        suspects.looked(&[row(EVENT, 3)], &OWN.into());
+        assert_eq!(suspects.deaths(Some(&EVENT.into())), Some(3));
+        suspects.done(Some(&EVENT.into()));
         assert_eq!(
-            (suspects.watch(0, 1, Some(EVENT)), suspects.deaths(Some(EVENT))),
+            (
+                suspects.watch(0, 1, Some(&EVENT.into())),
+                suspects.deaths(Some(&EVENT.into()))
+            ),
             (Watch::No, None)
         );
     }
@@ -204,6 +206,6 @@ mod tests {
         let mut suspects = Suspects::new(0, 10);
         suspects.arrived(0);
         assert!(!suspects.wants_look());
-        assert_eq!(suspects.watch(0, 1, Some(EVENT)), Watch::No);
+        assert_eq!(suspects.watch(0, 1, Some(&EVENT.into())), Watch::No);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::Consumer;
-use crate::inbox::{Database, Inbox, InboxError, Place};
+use crate::{
+    event::EventId,
+    inbox::{Database, Inbox, InboxError, Place},
+};
 
 /// The interval. A consumer that has recorded nothing for some hours is considered gone.
 const EVERY: Duration = Duration::from_secs(3_600);
@@ -15,7 +16,7 @@ const FIRST: Duration = Duration::from_secs(60);
 pub(super) struct Upkeep<D> {
     pub(super) inbox: Inbox,
     /// The id of this consumer process. No other consumer of the group ever has the same one.
-    pub(super) member: Uuid,
+    pub(super) member: EventId,
     database: D,
     group: String,
     retention: Option<Duration>,
@@ -26,7 +27,7 @@ impl<D: Database> Upkeep<D> {
     pub(super) fn new(consumer: &Consumer<D>, inbox: Inbox) -> Self {
         Self {
             inbox,
-            member: Uuid::now_v7(),
+            member: EventId::new(),
             database: consumer.database.clone(),
             group: consumer.group.clone(),
             retention: consumer.options.inbox_retention,
@@ -38,13 +39,13 @@ impl<D: Database> Upkeep<D> {
     pub(super) async fn enter(&self) -> Result<(), InboxError> {
         match self.deaths_max {
             0 => Ok(()),
-            _ => self.database.enter(self.place(), self.member).await,
+            _ => self.database.enter(self.place(), &self.member).await,
         }
     }
 
     pub(super) async fn leave(&self) {
         if self.deaths_max > 0
-            && let Err(error) = self.database.leave(self.place(), self.member).await
+            && let Err(error) = self.database.leave(self.place(), &self.member).await
         {
             tracing::debug!(%error, "could not record that the consumer left");
         }
@@ -75,7 +76,7 @@ impl<D: Database> Upkeep<D> {
     }
 
     async fn stay(&self) -> Result<(), InboxError> {
-        self.database.enter(self.place(), self.member).await?;
+        self.database.enter(self.place(), &self.member).await?;
         self.database.tidy(self.place()).await
     }
 

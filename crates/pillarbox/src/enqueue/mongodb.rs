@@ -44,7 +44,7 @@ impl sealed::Write for ClientSession {
         // Call this for each event, so that each first use is spent.
         let unused = events
             .iter()
-            .filter(|event| event.first_use.take(event.id))
+            .filter(|event| event.first_use.take(&event.id))
             .count();
         // Check all topics before the first event is written, so that a refusal leaves nothing behind.
         pressure::make_room(&at, events.iter().map(|event| event.topic.as_str())).await?;

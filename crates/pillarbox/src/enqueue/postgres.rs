@@ -13,8 +13,6 @@ mod tokio_postgres;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use uuid::Uuid;
-
 use self::columns::{Columns, Row};
 use super::{DatabaseError, EnqueueError, Enqueued, Outbox};
 use crate::{event::Event, pressure::Pressure, statement::statements, table::Tables};
@@ -70,7 +68,7 @@ trait Carrier: Send {
 
 /// A row, the same for all statements: an event that was written, or the pressure on a class.
 struct Answer {
-    id: Option<Uuid>,
+    id: Option<String>,
     class: Option<String>,
     pending: Option<i64>,
     soft: Option<i64>,
@@ -157,10 +155,10 @@ async fn write(
             .await
             .map_err(|failure| failure.explain(outbox, events))?;
         refused(&answers)?;
-        let mut new: HashSet<Uuid> = answers.iter().filter_map(|answer| answer.id).collect();
+        let mut new: HashSet<String> = answers.into_iter().filter_map(|answer| answer.id).collect();
         enqueued.extend(events.iter().map(|event| {
             // Remove it: of two events with one id, the first was written.
-            if new.remove(&event.id) {
+            if event.id.with_text(|id| new.remove(id)) {
                 Enqueued::New
             } else {
                 Enqueued::Duplicate

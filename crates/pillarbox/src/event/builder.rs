@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use uuid::Uuid;
 
-use super::{Event, FirstUse, RetryOverrides, first_version};
+use super::{Event, EventId, FirstUse, RetryOverrides, first_version};
 
 /// An event that has a topic: see [`Event::to`].
 #[derive(Debug, Clone)]
 #[must_use = "it is not an event until `event_type` and `aggregate` are called"]
 pub struct ToTopic {
     topic: String,
-    id: Option<Uuid>,
+    id: Option<EventId>,
 }
 
 /// An event that has a topic and a type: see [`Event::to`].
@@ -42,8 +41,8 @@ impl Event {
 
 impl ToTopic {
     /// Uses an existing id. The same as [`Event::id`], but no new id is made first.
-    pub fn id(mut self, id: Uuid) -> Self {
-        self.id = Some(id);
+    pub fn id(mut self, id: impl Into<EventId>) -> Self {
+        self.id = Some(id.into());
         self
     }
 
@@ -62,8 +61,8 @@ impl Typed {
         let (id, first_use) = match self.to.id {
             Some(id) => (id, FirstUse::default()),
             None => {
-                let id = Uuid::now_v7();
-                (id, FirstUse::of(id))
+                let id = EventId::new();
+                (id.clone(), FirstUse::of(id))
             }
         };
         Event {

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use uuid::Uuid;
+use super::EventId;
 
 /// An id that `Event::to` made can't be in an outbox before its event is first written, so no lookup is
 /// needed.
@@ -27,34 +27,34 @@ use uuid::Uuid;
 pub(crate) struct FirstUse(Option<Arc<Made>>);
 
 struct Made {
-    id: Uuid,
+    id: EventId,
     used: AtomicBool,
 }
 
 impl FirstUse {
     /// For an id that was made just now.
-    pub(super) fn of(id: Uuid) -> Self {
+    pub(super) fn of(id: EventId) -> Self {
         let used = AtomicBool::new(false);
         Self(Some(Arc::new(Made { id, used })))
     }
 
     /// Whether this is certainly the first use of `id`. Returns true at most once.
     #[cfg_attr(not(any(feature = "mongodb", feature = "trace")), allow(dead_code))]
-    pub(crate) fn take(&self, id: Uuid) -> bool {
+    pub(crate) fn take(&self, id: &EventId) -> bool {
         let Some(made) = &self.0 else { return false };
         // The order matters: a copy that is gone by now set `used` before it was dropped. The fence pairs
         // with the release in the drop of its `Arc`.
         let only_copy = Arc::strong_count(made) == 1;
         fence(Ordering::Acquire);
         let used = made.used.swap(true, Ordering::Relaxed);
-        only_copy && !used && made.id == id
+        only_copy && !used && made.id == *id
     }
 
     /// For a copy that replaces this one.
     #[cfg(feature = "trace")]
-    pub(crate) fn hand_over(&self, id: Uuid) -> Self {
+    pub(crate) fn hand_over(&self, id: &EventId) -> Self {
         match self.take(id) {
-            true => Self::of(id),
+            true => Self::of(id.clone()),
             false => Self::default(),
         }
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn is_first_use(event: &Event) -> bool {
-        event.first_use.take(event.id)
+        event.first_use.take(&event.id)
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
     fn an_id_that_was_set_may_have_been_used() {
         assert!(!is_first_use(&event().id(Uuid::now_v7())));
         let mut changed = event();
-        changed.id = Uuid::now_v7();
+        changed.id = Uuid::now_v7().into();
         assert!(!is_first_use(&changed));
     }
 

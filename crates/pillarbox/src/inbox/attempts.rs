@@ -7,9 +7,8 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::{Inbox, InboxError};
+use crate::event::EventId;
 
 /// The maximum number of rows to read. No crash leaves more behind.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mongodb"))]
@@ -22,10 +21,10 @@ pub(super) const MEMBER_AGE_MAX: Duration = Duration::from_secs(3 * 3_600);
 pub(super) const EVENT_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// A row: how often an event has begun without ending. 0 marks a consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Begun {
-    pub id: Uuid,
+    pub id: EventId,
     pub times: u32,
 }
 
@@ -37,15 +36,16 @@ pub struct Place<'a> {
     pub group: &'a str,
 }
 
-/// What a database records about attempts that did not end. Each call is a short transaction.
+/// What a database records about attempts that did not end. Each call is a short transaction. A consumer (`member`) has
+/// an id of the same form as events, because their rows are in one table.
 #[doc(hidden)]
 pub trait Attempts {
     /// Records that a consumer is running. It may be called again.
-    fn enter(&self, at: Place<'_>, member: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
+    fn enter(&self, at: Place<'_>, member: &EventId) -> impl Future<Output = Result<(), InboxError>> + Send;
     /// Deletes rows that are no longer needed.
     fn tidy(&self, at: Place<'_>) -> impl Future<Output = Result<(), InboxError>> + Send;
     /// The consumer has stopped normally.
-    fn leave(&self, at: Place<'_>, member: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
+    fn leave(&self, at: Place<'_>, member: &EventId) -> impl Future<Output = Result<(), InboxError>> + Send;
     /// Returns all rows of the group. Rows of events that were processed meanwhile are deleted instead.
     fn begun(&self, at: Place<'_>) -> impl Future<Output = Result<Vec<Begun>, InboxError>> + Send;
     /// The event begins. With `alone` its count rises by one; otherwise it is at least 1. `None`: it was
@@ -53,11 +53,11 @@ pub trait Attempts {
     fn begins(
         &self,
         at: Place<'_>,
-        event_id: Uuid,
+        event_id: &EventId,
         alone: bool,
     ) -> impl Future<Output = Result<Option<u32>, InboxError>> + Send;
     /// The event has ended without an effect: its count falls by one, and at 0 the row is deleted.
-    fn ends(&self, at: Place<'_>, event_id: Uuid) -> impl Future<Output = Result<(), InboxError>> + Send;
+    fn ends(&self, at: Place<'_>, event_id: &EventId) -> impl Future<Output = Result<(), InboxError>> + Send;
 }
 
 impl Inbox {

@@ -12,11 +12,11 @@ use mongodb::{
     error::{Error, ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT},
     options::{IndexOptions, ReadConcern, WriteConcern},
 };
-use uuid::Uuid;
 
 use super::{Database as InboxDatabase, Inbox, InboxError, Remember, Seen, Sighting, find};
 use crate::{
     enqueue::{mongodb_in_transaction, mongodb_place},
+    event::EventId,
     transaction::sealed,
 };
 
@@ -61,7 +61,7 @@ impl sealed::Remember for ClientSession {
         newer(&versions, self, sighting.group, entity, version).await
     }
 
-    async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
+    async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: &EventId) -> Result<(), InboxError> {
         let client = self.client();
         let default = client.default_database();
         let default = inbox.database.as_deref().or(default.as_ref().map(Database::name));

@@ -1,12 +1,12 @@
 //! PostgreSQL. The primary key decides which of two transactions sees an event first; the other waits for it.
 
-use sqlx::{AssertSqlSafe, PgPool, Postgres, Row, Transaction, postgres::PgRow};
-use uuid::Uuid;
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 
 use super::{
     Database, Inbox, InboxError, Place, find,
     sql::{Dialect, check_and_forget, inbox_statements, is_connection_trouble},
 };
+use crate::event::EventId;
 
 pub(super) const SCHEMA: &str = include_str!("postgres/schema.sql");
 /// The lock for concurrent migrations: `create table if not exists` alone would fail in one of them.
@@ -20,29 +20,20 @@ inbox_statements! {
 impl Dialect for Postgres {
     const NOW: &'static str = "now()";
     const MICROSECOND: &'static str = "interval '1 microsecond'";
-    type Id = Uuid;
     type Statements = Statements;
 
     fn statements(inbox: &Inbox) -> &Statements {
         &inbox.statements.postgres
     }
 
-    fn id(id: Uuid) -> Uuid {
-        id
-    }
-
-    fn read_id(row: &PgRow) -> Result<Option<Uuid>, sqlx::Error> {
-        row.try_get(0)
-    }
-
     fn is_missing_table(error: &sqlx::Error) -> bool {
         matches!(error, sqlx::Error::Database(refusal) if refusal.code().is_some_and(|c| c == "42P01" || c == "3F000"))
     }
 
-    async fn ends(pool: &PgPool, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
+    async fn ends(pool: &PgPool, at: Place<'_>, event_id: &EventId) -> Result<(), InboxError> {
         sqlx::query(at.inbox.sql::<Self>(|sql| &sql.ends))
             .bind(at.group)
-            .bind(event_id)
+            .bind(event_id.to_string())
             .execute(pool)
             .await
             .map_err(|error| at.inbox.attempts_error::<Self>(error))?;

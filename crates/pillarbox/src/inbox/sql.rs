@@ -11,13 +11,12 @@ use sqlx::Postgres;
 #[cfg(feature = "sqlite")]
 use sqlx::Sqlite;
 use sqlx::{AssertSqlSafe, Pool, Row, Transaction};
-use uuid::Uuid;
 
 use super::{
     Inbox, InboxError, Place, Remember, Seen, Sighting,
     attempts::{Attempts, Begun, EVENT_AGE_MAX, MEMBER_AGE_MAX, ROWS_MAX},
 };
-use crate::{statement::Statement, table, transaction::sealed};
+use crate::{event::EventId, statement::Statement, table, transaction::sealed};
 
 /// What differs between the databases.
 pub(super) trait Dialect: sqlx::Database {
@@ -25,16 +24,9 @@ pub(super) trait Dialect: sqlx::Database {
     const NOW: &'static str;
     /// `{microsecond}`. A multiple of it can be subtracted from a time.
     const MICROSECOND: &'static str;
-    /// An event's id as a column.
-    type Id;
     type Statements;
 
     fn statements(inbox: &Inbox) -> &Self::Statements;
-
-    fn id(id: Uuid) -> Self::Id;
-
-    /// The id in the first column. `None`: it is not a UUID.
-    fn read_id(row: &Self::Row) -> Result<Option<Uuid>, sqlx::Error>;
 
     fn is_missing_table(error: &sqlx::Error) -> bool;
 
@@ -42,7 +34,7 @@ pub(super) trait Dialect: sqlx::Database {
     fn ends(
         pool: &Pool<Self>,
         at: Place<'_>,
-        event_id: Uuid,
+        event_id: &EventId,
     ) -> impl Future<Output = Result<(), InboxError>> + Send;
 }
 
@@ -107,7 +99,7 @@ macro_rules! remember_and_attempt {
                 let refused = |error| inbox.database_error::<$database>(error);
                 let once = sqlx::query(inbox.sql::<$database>(|sql| &sql.once))
                     .bind(sighting.group)
-                    .bind($database::id(sighting.event_id))
+                    .bind(sighting.event_id.to_string())
                     .bind(sighting.entity_id)
                     .bind(sighting.version)
                     .execute(&mut **self)
@@ -140,10 +132,15 @@ macro_rules! remember_and_attempt {
                 Ok(Seen::Stale { last })
             }
 
-            async fn ended(&mut self, inbox: &Inbox, group: &str, event_id: Uuid) -> Result<(), InboxError> {
+            async fn ended(
+                &mut self,
+                inbox: &Inbox,
+                group: &str,
+                event_id: &EventId,
+            ) -> Result<(), InboxError> {
                 sqlx::query(inbox.sql::<$database>(|sql| &sql.ended))
                     .bind(group)
-                    .bind($database::id(event_id))
+                    .bind(event_id.to_string())
                     .execute(&mut **self)
                     .await
                     .map_err(|error| inbox.attempts_error::<$database>(error))?;
@@ -152,10 +149,10 @@ macro_rules! remember_and_attempt {
         }
 
         impl Attempts for Pool<$database> {
-            async fn enter(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+            async fn enter(&self, at: Place<'_>, member: &EventId) -> Result<(), InboxError> {
                 sqlx::query(at.inbox.sql::<$database>(|sql| &sql.enter))
                     .bind(at.group)
-                    .bind($database::id(member))
+                    .bind(member.to_string())
                     .execute(self)
                     .await
                     .map_err(|error| at.inbox.attempts_error::<$database>(error))?;
@@ -173,10 +170,10 @@ macro_rules! remember_and_attempt {
                 Ok(())
             }
 
-            async fn leave(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+            async fn leave(&self, at: Place<'_>, member: &EventId) -> Result<(), InboxError> {
                 sqlx::query(at.inbox.sql::<$database>(|sql| &sql.ended))
                     .bind(at.group)
-                    .bind($database::id(member))
+                    .bind(member.to_string())
                     .execute(self)
                     .await
                     .map_err(|error| at.inbox.attempts_error::<$database>(error))?;
@@ -197,11 +194,9 @@ macro_rules! remember_and_attempt {
                     .map_err(|error| at.inbox.attempts_error::<$database>(error))?;
                 let mut begun = Vec::with_capacity(rows.len());
                 for row in &rows {
-                    // Skip ids that aren't UUIDs; we never write them.
-                    if let Some(id) = $database::read_id(row)? {
-                        let times = times(row.try_get(1)?);
-                        begun.push(Begun { id, times });
-                    }
+                    let id = row.try_get::<&str, _>(0)?.into();
+                    let times = times(row.try_get(1)?);
+                    begun.push(Begun { id, times });
                 }
                 Ok(begun)
             }
@@ -209,12 +204,12 @@ macro_rules! remember_and_attempt {
             async fn begins(
                 &self,
                 at: Place<'_>,
-                event_id: Uuid,
+                event_id: &EventId,
                 alone: bool,
             ) -> Result<Option<u32>, InboxError> {
                 let begun = sqlx::query_scalar(at.inbox.sql::<$database>(|sql| &sql.begins))
                     .bind(at.group)
-                    .bind($database::id(event_id))
+                    .bind(event_id.to_string())
                     .bind(alone)
                     .fetch_optional(self)
                     .await
@@ -222,7 +217,7 @@ macro_rules! remember_and_attempt {
                 Ok(begun.map(times))
             }
 
-            async fn ends(&self, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
+            async fn ends(&self, at: Place<'_>, event_id: &EventId) -> Result<(), InboxError> {
                 $database::ends(self, at, event_id).await
             }
         }

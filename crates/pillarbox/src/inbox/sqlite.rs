@@ -3,13 +3,13 @@
 //! Transactions begin with `begin immediate`: one that reads first and writes later is refused if another
 //! wrote in between.
 
-use sqlx::{AssertSqlSafe, Row, Sqlite, SqlitePool, Transaction, sqlite::SqliteRow};
-use uuid::Uuid;
+use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
 
 use super::{
     Attempts, Database, Inbox, InboxError, Place, find,
     sql::{Dialect, check_and_forget, inbox_statements, is_connection_trouble},
 };
+use crate::event::EventId;
 
 pub(super) const SCHEMA: &str = include_str!("sqlite/schema.sql");
 
@@ -22,19 +22,10 @@ impl Dialect for Sqlite {
     /// Times are in microseconds. SQLite's clock counts milliseconds.
     const NOW: &'static str = "(cast(round(unixepoch('subsec') * 1000) as integer) * 1000)";
     const MICROSECOND: &'static str = "1";
-    type Id = String;
     type Statements = Statements;
 
     fn statements(inbox: &Inbox) -> &Statements {
         &inbox.statements.sqlite
-    }
-
-    fn id(id: Uuid) -> String {
-        id.to_string()
-    }
-
-    fn read_id(row: &SqliteRow) -> Result<Option<Uuid>, sqlx::Error> {
-        Ok(row.try_get::<&str, _>(0)?.parse().ok())
     }
 
     fn is_missing_table(error: &sqlx::Error) -> bool {
@@ -44,10 +35,10 @@ impl Dialect for Sqlite {
     }
 
     /// No statement of SQLite both updates and deletes.
-    async fn ends(pool: &SqlitePool, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
+    async fn ends(pool: &SqlitePool, at: Place<'_>, event_id: &EventId) -> Result<(), InboxError> {
         let fewer = sqlx::query(at.inbox.sql::<Self>(|sql| &sql.fewer))
             .bind(at.group)
-            .bind(Self::id(event_id))
+            .bind(event_id.to_string())
             .execute(pool)
             .await
             .map_err(|error| at.inbox.attempts_error::<Self>(error))?;

@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
                 OnFailure::Reject => self.context.bad("fails"),
                 OnFailure::Warn => "warns".to_owned(),
             };
-            let (id, event_type) = (event.id, &event.event_type);
+            let (id, event_type) = (event.id.clone(), &event.event_type);
             let word = self.place;
             self.print(&format!("{word} {place} {id} {event_type} {mark}: {failure}"))?;
         }

@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Result, bail};
+use pillarbox::EventId;
 use pillarbox_relay::dead::{Actor, DeadFilter, DeadLetters, ReplayAs, Touched, discard_all, replay_all};
 use serde_json::json;
-use uuid::Uuid;
 
 use super::filter::Filter;
 use crate::output::{Answer, Context, open_store, progress, store_error, tell};
@@ -58,7 +58,7 @@ pub(super) struct DiscardArgs {
 #[derive(clap::Args)]
 struct Choice {
     /// Event ids
-    ids: Vec<Uuid>,
+    ids: Vec<EventId>,
     #[command(flatten)]
     filter: Filter,
     /// All open dead letters

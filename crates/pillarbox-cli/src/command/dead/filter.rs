@@ -1,8 +1,8 @@
 //! The flags that select dead letters.
 
 use jiff::Timestamp;
+use pillarbox::EventId;
 use pillarbox_relay::{dead::DeadFilter, settlement::DeadReason};
-use uuid::Uuid;
 
 use crate::command::time::ago;
 
@@ -30,7 +30,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub(super) fn with_ids(self, ids: Vec<Uuid>) -> DeadFilter {
+    pub(super) fn with_ids(self, ids: Vec<EventId>) -> DeadFilter {
         DeadFilter {
             ids,
             fingerprint: self.fingerprint,

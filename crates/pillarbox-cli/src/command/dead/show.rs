@@ -1,8 +1,8 @@
 //! `pillarbox dead show`
 
 use anyhow::Result;
+use pillarbox::EventId;
 use pillarbox_relay::dead::DeadDetails;
-use uuid::Uuid;
 
 use crate::{
     http::dead::WholeLetter,
@@ -18,12 +18,12 @@ use crate::{
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The event's id
-    id: Uuid,
+    id: EventId,
 }
 
 pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let open = open_store(&context.settings()?)?;
-    let found = open.dead_letters.show(args.id).await.map_err(store_error)?;
+    let found = open.dead_letters.show(&args.id).await.map_err(store_error)?;
     let Some(details) = found else {
         tell(&format!("There is no dead letter for {}.", args.id));
         return Ok(Answer::No);
@@ -78,7 +78,7 @@ fn print(details: &DeadDetails, context: &Context) -> Result<()> {
         context.print(&context.strong("\ndone about it"))?;
         let mut rows = table(&[]);
         for done in &details.recoveries {
-            let link = done.new_id.map_or(String::new(), |id| format!("as {id}"));
+            let link = done.new_id.clone().map_or(String::new(), |id| format!("as {id}"));
             let why = done.why.clone().unwrap_or_default();
             let action = format!("{:?}", done.action).to_lowercase();
             rows.add_row([done.at.to_string(), action, format!("by {}", done.by), link, why]);

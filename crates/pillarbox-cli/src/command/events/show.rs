@@ -1,8 +1,8 @@
 //! `pillarbox events show`
 
 use anyhow::Result;
+use pillarbox::EventId;
 use pillarbox_relay::event_log::life::{Step, WholeLife, whole_life};
-use uuid::Uuid;
 
 use crate::{
     http::history::EventLife,
@@ -18,12 +18,12 @@ use crate::{
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The event's id
-    id: Uuid,
+    id: EventId,
 }
 
 pub(super) async fn run(args: Args, context: &Context) -> Result<Answer> {
     let (open, log) = super::open(context)?;
-    let life = whole_life(&*log, &*open.dead_letters, args.id)
+    let life = whole_life(&*log, &*open.dead_letters, &args.id)
         .await
         .map_err(store_error)?;
     let Some(life) = life else {
@@ -95,7 +95,7 @@ fn details(step: &Step) -> String {
         ("sink", step.sink.clone()),
         ("relay", step.relay.clone().filter(|relay| !relay.is_empty())),
         ("by", step.by.clone()),
-        ("as", step.new_id.map(|id| id.to_string())),
+        ("as", step.new_id.clone().map(|id| id.to_string())),
     ];
     let named = named
         .into_iter()

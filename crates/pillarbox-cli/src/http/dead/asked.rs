@@ -274,7 +274,8 @@ fn storable(filter: &DeadFilter) -> Result<(), Problem> {
         &filter.event_type,
         &filter.key,
     ];
-    match texts.into_iter().flatten().any(|text| text.contains('\0')) {
+    let ids = filter.ids.iter().any(|id| id.with_text(|id| id.contains('\0')));
+    match ids || texts.into_iter().flatten().any(|text| text.contains('\0')) {
         true => Err(Problem::bad("a text of the filter contains a NUL: leave it out")),
         false => Ok(()),
     }

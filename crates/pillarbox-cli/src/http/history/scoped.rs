@@ -14,7 +14,7 @@ pub(super) fn life(life: &mut WholeLife) {
             position: step.position,
             sink: step.sink.take(),
             reason: step.reason.take(),
-            new_id: step.new_id,
+            new_id: step.new_id.clone(),
             relay: None,
             error: None,
             by: None,
@@ -37,7 +37,6 @@ mod tests {
     use pillarbox::Event;
     use pillarbox_relay::{dead::Failure, settlement::DeadReason};
     use serde_json::{Value, json};
-    use uuid::Uuid;
 
     use super::*;
 
@@ -45,7 +44,7 @@ mod tests {
     fn a_step_keeps_what_happened_and_nothing_about_operators_and_machines() {
         let text = |text: &str| Some(text.to_owned());
         let mut whole = WholeLife {
-            id: Uuid::nil(),
+            id: "x".into(),
             status: "dead".into(),
             attempts: 1,
             due_at: None,
@@ -60,7 +59,7 @@ mod tests {
                 error: text("geheim: no such stream"),
                 by: text("geheim-operator"),
                 why: text("geheim reason"),
-                new_id: Some(Uuid::nil()),
+                new_id: Some("y".into()),
             }],
             event: None,
         };
@@ -72,7 +71,7 @@ mod tests {
             step,
             json!({
                 "at": "1970-01-01T00:00:00Z", "what": "dead", "position": 7, "sink": "events",
-                "reason": "permanent_failure", "new_id": Uuid::nil(),
+                "reason": "permanent_failure", "new_id": "y",
             })
         );
     }

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 /// An event, as its producer writes it.
 #[derive(Deserialize, ToSchema)]
@@ -18,9 +17,10 @@ use uuid::Uuid;
 }))]
 #[allow(dead_code, reason = "it only describes the event")]
 pub(in crate::http) struct EventBody {
-    /// The idempotency key: made once by the producer, the same at every attempt.
+    /// The idempotency key: any text, made once by the producer, the same at every attempt. A new UUID unless given.
     #[serde(default)]
-    id: Uuid,
+    #[schema(max_length = 255)]
+    id: String,
     /// The target: a NATS subject or a Kafka topic. Routes match on it.
     topic: String,
     /// The stream at the receiver, if the routes are not to choose it.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_description_has_the_names_of_the_event() {
         let full = json!({
-            "id": Uuid::nil(), "topic": "t.x", "stream": "S", "event_type": "X", "schema_version": 2,
+            "id": "payout-42", "topic": "t.x", "stream": "S", "event_type": "X", "schema_version": 2,
             "aggregate_type": "a", "aggregate_id": "1", "aggregate_version": 3, "partition_key": "k",
             "payload": { "n": 1 }, "headers": { "a": "b" }, "project_id": "p", "user_id": "u",
             "available_at": "2026-01-31T12:00:00Z", "max_attempts": 3, "base_delay_ms": 1, "max_delay_ms": 2,

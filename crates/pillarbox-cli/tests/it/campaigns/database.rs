@@ -6,10 +6,10 @@ pub(super) mod sqlite;
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
+use pillarbox::EventId;
 use pillarbox_testkit::{ledger::Ledger, proxy::Proxy, storm::Storm};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 pub(super) trait Database: Sized {
     const NAME: &'static str;
@@ -36,7 +36,7 @@ pub(super) trait Database: Sized {
     fn fail(&self, storm: &mut Storm);
 
     /// Which of these events exist in the outbox.
-    async fn which_exist(&self, ids: &[Uuid]) -> HashSet<Uuid>;
+    async fn which_exist(&self, ids: &[EventId]) -> HashSet<EventId>;
 
     /// How many events are neither published nor dead.
     async fn unsettled(&self) -> u64;

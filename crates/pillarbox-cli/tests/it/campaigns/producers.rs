@@ -7,11 +7,10 @@ pub(super) mod sqlite;
 
 use std::time::Duration;
 
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_testkit::ledger::Ledger;
 use rand::{RngExt, rngs::StdRng};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::TOPIC;
 
@@ -21,32 +20,32 @@ const KEYS: u32 = 48;
 #[derive(Debug, Default)]
 struct Written {
     key: String,
-    events: Vec<(Uuid, u64)>,
+    events: Vec<(EventId, u64)>,
 }
 
 impl Written {
     fn new(key: &str, events: &[(Event, u64)]) -> Self {
         Self {
             key: key.to_owned(),
-            events: events.iter().map(|(event, n)| (event.id, *n)).collect(),
+            events: events.iter().map(|(event, n)| (event.id.clone(), *n)).collect(),
         }
     }
 
     fn committed(&self, ledger: &Ledger) {
         for (id, n) in &self.events {
-            ledger.committed(*id, &self.key, *n);
+            ledger.committed(id.clone(), &self.key, *n);
         }
     }
 
     fn rolled_back(&self, ledger: &Ledger) {
         for (id, _) in &self.events {
-            ledger.rolled_back(*id);
+            ledger.rolled_back(id.clone());
         }
     }
 
     fn in_doubt(&self, ledger: &Ledger) {
         for (id, n) in &self.events {
-            ledger.in_doubt(*id, &self.key, *n);
+            ledger.in_doubt(id.clone(), &self.key, *n);
         }
     }
 }

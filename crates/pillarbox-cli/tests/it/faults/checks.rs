@@ -1,11 +1,10 @@
 //! Checks before publishing, with real events.
 
-use pillarbox::{Event, Outbox};
+use pillarbox::{Event, EventId, Outbox};
 use pillarbox_testkit::schema_registry_stub::{Manner, SchemaRegistryStub};
 use serde_json::{Value, json};
 use sqlx::Executor;
 use tempfile::TempDir;
-use uuid::Uuid;
 
 use super::harness::{STREAM, Scene, messages};
 
@@ -27,7 +26,7 @@ async fn write(scene: &Scene, events: &[Event]) {
 }
 
 /// The ids in the stream, in order.
-async fn delivered(scene: &Scene) -> Vec<Uuid> {
+async fn delivered(scene: &Scene) -> Vec<EventId> {
     let messages = messages(&scene.config.sink, STREAM).await;
     let id = |message: &async_nats::jetstream::Message| {
         let headers = message.headers.as_ref().unwrap();
@@ -36,11 +35,11 @@ async fn delivered(scene: &Scene) -> Vec<Uuid> {
     messages.iter().map(id).collect()
 }
 
-fn ids(events: &[Event]) -> Vec<Uuid> {
-    events.iter().map(|event| event.id).collect()
+fn ids(events: &[Event]) -> Vec<EventId> {
+    events.iter().map(|event| event.id.clone()).collect()
 }
 
-async fn shown(scene: &Scene, id: Uuid) -> Value {
+async fn shown(scene: &Scene, id: EventId) -> Value {
     serde_json::from_str(&scene.done(&["--json", "dead", "show", &id.to_string()]).await).unwrap()
 }
 
@@ -72,14 +71,14 @@ async fn an_event_that_failed_its_check_is_delivered_once_the_schema_is_fixed() 
     scene.until(DEAD, |dead| dead == 2).await;
     scene.until(PUBLISHED, |published| published == 2).await;
 
-    let letter = shown(&scene, events[0].id).await;
+    let letter = shown(&scene, events[0].id.clone()).await;
     assert_eq!(letter["reason"], "schema_validation_failed");
     assert_eq!(
         letter["error"],
         "schema `Placed.json` at /total: the value is not of type `integer`"
     );
     assert_eq!(letter["attempts"], 0);
-    let letter = shown(&scene, events[2].id).await;
+    let letter = shown(&scene, events[2].id.clone()).await;
     assert_eq!(
         letter["error"],
         "rule `stores-named` at payload.stores: name the stores"
@@ -147,8 +146,11 @@ async fn a_failed_check_blocks_its_key_where_the_route_says_so() {
         .await;
     scene.until(PUBLISHED, |published| published == 4).await;
     let delivered = delivered(&scene).await;
-    let of_key: Vec<Uuid> = delivered.into_iter().filter(|id| *id != events[4].id).collect();
-    assert_eq!(of_key, [events[0].id, events[2].id, events[3].id]);
+    let of_key: Vec<EventId> = delivered.into_iter().filter(|id| *id != events[4].id).collect();
+    assert_eq!(
+        of_key,
+        [events[0].id.clone(), events[2].id.clone(), events[3].id.clone()]
+    );
     relay.stop().await;
 }
 
@@ -225,11 +227,11 @@ async fn while_the_registry_is_away_a_key_waits_uncharged_and_others_continue() 
     scene.until(PUBLISHED, |published| published == 25).await;
     scene.until(DEAD, |dead| dead == 1).await;
     let delivered = delivered(&scene).await;
-    let of_a: Vec<Uuid> = delivered
+    let of_a: Vec<EventId> = delivered
         .into_iter()
         .filter(|id| ids(&waiting).contains(id))
         .collect();
-    let expected: Vec<Uuid> = [0, 1, 2, 4].map(|n: usize| waiting[n].id).to_vec();
+    let expected: Vec<EventId> = [0, 1, 2, 4].map(|n: usize| waiting[n].id.clone()).to_vec();
     assert_eq!(of_a, expected, "in order, without the event that fails");
     assert_eq!(scene.count(attempts).await, 0);
     assert!(!relay.log().contains("geheim"));
@@ -300,7 +302,7 @@ async fn a_stale_version_is_a_dead_letter_also_after_a_restart() {
     write(&scene, &[stale.clone(), version(4)]).await;
     scene.until(PUBLISHED, |published| published == 4).await;
     scene.until(DEAD, |dead| dead == 2).await;
-    let letter = shown(&scene, stale.id).await;
+    let letter = shown(&scene, stale.id.clone()).await;
     let error = letter["error"].as_str().unwrap();
     assert!(
         error.starts_with("aggregate_versions at aggregate_version: 3 does not come after 3"),

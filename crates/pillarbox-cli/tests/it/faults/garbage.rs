@@ -183,7 +183,7 @@ async fn place_neighbours(binary: &Binary, ledger: &Ledger, placed: &mut u64) {
     for n in *placed..*placed + 20 {
         let (key, nth) = (format!("neighbour-{}", n % 7), n / 7);
         let event = event(&key, nth);
-        ledger.committed(event.id, &key, nth);
+        ledger.committed(event.id.clone(), &key, nth);
         lines.push_str(&(serde_json::to_string(&event).unwrap() + "\n"));
     }
     *placed += 20;

@@ -89,7 +89,7 @@ async fn an_outbox_in_sqlite_loses_nothing_to_a_relay_that_is_killed() {
         let output = binary.feed(&["enqueue", "--ndjson"], &lines).await;
         assert!(output.status.success(), "{output:?}");
         for (event, n) in &events {
-            ledger.committed(event.id, event.key(), n / keys);
+            ledger.committed(event.id.clone(), event.key(), n / keys);
         }
         if round % 5 == 2 {
             relay.kill().await;

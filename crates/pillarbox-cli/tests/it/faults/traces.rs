@@ -75,7 +75,7 @@ async fn one_trace_goes_from_the_producer_through_failed_attempts_to_the_consume
         .start_fn(JetStream::new(context, "LATE"), move |event, _context, _tx| {
             let seen = seen.clone();
             Box::pin(async move {
-                *seen.lock().unwrap() = Some(event.id);
+                *seen.lock().unwrap() = Some(event.id.clone());
                 Ok(())
             })
         })

@@ -118,7 +118,7 @@ async fn the_same_id_enqueued_twice_is_delivered_once_and_reported() {
         enqueued
     };
     assert_eq!(enqueue().await, Enqueued::New);
-    scene.ledger.committed(twice.id, "twice", 1);
+    scene.ledger.committed(twice.id.clone(), "twice", 1);
     assert_eq!(
         enqueue().await,
         Enqueued::Duplicate,

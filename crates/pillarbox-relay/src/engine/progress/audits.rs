@@ -7,9 +7,9 @@ use std::{
 };
 
 use jiff::Timestamp;
+use pillarbox::EventId;
 use serde::Serialize;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::{
     audit::LOST_IDS_MAX,
@@ -62,7 +62,7 @@ pub struct Loss {
     pub since: Timestamp,
     pub events: u64,
     /// The first ones.
-    pub ids: Vec<Uuid>,
+    pub ids: Vec<EventId>,
 }
 
 impl Audits {
@@ -99,7 +99,7 @@ impl Audits {
             });
             loss.events += lost;
             let room = LOST_IDS_MAX - loss.ids.len();
-            loss.ids.extend(audited.lost.iter().take(room));
+            loss.ids.extend(audited.lost.iter().take(room).cloned());
             record.loss_at = Some(Instant::now());
         }
         let places = audited.problems.iter().map(|problem| problem.place.clone());
@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loss_is_shown_for_an_hour_with_few_ids_and_counted_for_ever() {
-        let (audits, ids) = (Audits::default(), [(); 7].map(|()| Uuid::now_v7()));
+        let (audits, ids) = (Audits::default(), [(); 7].map(|()| EventId::new()));
         let now = Timestamp::UNIX_EPOCH;
         audits.begin("out");
         assert_eq!(audits.report()["out"], AuditReport::default());

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pillarbox::EventId;
 use rdkafka::{
     Message as _, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
@@ -12,7 +13,6 @@ use rdkafka::{
     message::{BorrowedMessage, Headers},
 };
 use tokio::task::spawn_blocking;
-use uuid::Uuid;
 
 use super::{CLOUDEVENTS, address::Address, reports::Place, settings};
 use crate::{
@@ -29,7 +29,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// A delivered event.
 #[derive(Debug, Clone)]
 pub(super) struct Receipt {
-    pub(super) id: Uuid,
+    pub(super) id: EventId,
     pub(super) envelope: Envelope,
     pub(super) topic: String,
     pub(super) place: Place,
@@ -94,7 +94,7 @@ struct Audit {
 /// A message that was read.
 struct Read {
     offset: i64,
-    id: Option<Uuid>,
+    id: Option<EventId>,
 }
 
 impl Audit {
@@ -145,7 +145,7 @@ impl Audit {
         }) = entries.front().map(|entry| &entry.receipt)
             && !self.is_over()
         {
-            let (id, wanted) = (*id, place.offset);
+            let (id, wanted) = (id.clone(), place.offset);
             if extent.is_none() {
                 extent = Some(self.extent(topic, partition)?);
             }
@@ -159,7 +159,10 @@ impl Audit {
                         break None;
                     };
                     next = Some(read.offset + 1);
-                    let before = read.id.and_then(|id| places.before(id, read.offset as u64));
+                    let before = read
+                        .id
+                        .clone()
+                        .and_then(|id| places.before(id, read.offset as u64));
                     if let Some(before) = before
                         && self.is_committed(topic, partition, before as i64)
                         && self.is_committed(topic, partition, read.offset)
@@ -171,7 +174,7 @@ impl Audit {
                     }
                 };
                 fate = Some(match found {
-                    Some(read) => inside(id, wanted, &read),
+                    Some(read) => inside(id.clone(), wanted, &read),
                     // It may be gone since the extent was read.
                     None => {
                         next = None;
@@ -253,7 +256,7 @@ fn outside(offset: i64, extent: Option<(i64, i64)>) -> Option<Fate> {
 }
 
 /// What became of an event whose offset is in the partition. `read` is the first message from there on.
-fn inside(id: Uuid, offset: i64, read: &Read) -> Fate {
+fn inside(id: EventId, offset: i64, read: &Read) -> Fate {
     match read {
         // Compaction removes single messages.
         Read { offset: found, .. } if *found > offset => Fate::Expired,
@@ -273,14 +276,14 @@ mod tests {
         assert_eq!(fates, [Some(Fate::Expired), None, None, Some(Fate::Lost)]);
         assert_eq!(outside(15, None), Some(Fate::Lost), "the topic is gone");
 
-        let id = Uuid::now_v7();
+        let id = EventId::new();
         for (offset, found, fate) in [
-            (15, Some(id), Fate::Found),
-            (15, Some(Uuid::now_v7()), Fate::Lost),
+            (15, Some(id.clone()), Fate::Found),
+            (15, Some(EventId::new()), Fate::Lost),
             (15, None, Fate::Lost),
-            (16, Some(Uuid::now_v7()), Fate::Expired),
+            (16, Some(EventId::new()), Fate::Expired),
         ] {
-            assert_eq!(inside(id, 15, &Read { offset, id: found }), fate);
+            assert_eq!(inside(id.clone(), 15, &Read { offset, id: found }), fate);
         }
     }
 }

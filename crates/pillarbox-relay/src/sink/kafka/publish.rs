@@ -284,7 +284,7 @@ impl<'a> Batch<'a> {
             && self.outcomes[chosen.index] == Some(Outcome::Delivered)
         {
             let receipt = Receipt {
-                id: self.events[chosen.index].event.event.id,
+                id: self.events[chosen.index].event.event.id.clone(),
                 envelope: self.events[chosen.index].envelope.clone(),
                 topic: self.topic(chosen.index).to_owned(),
                 place,

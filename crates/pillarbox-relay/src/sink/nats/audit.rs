@@ -10,11 +10,10 @@ use std::{
 
 use async_nats::jetstream::ErrorCode;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use pillarbox::wire;
+use pillarbox::{EventId, wire};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use self::extent::{Extent, gone};
 use super::{
@@ -52,7 +51,7 @@ struct At {
 /// A delivered event.
 #[derive(Debug, Clone)]
 pub(super) struct Receipt {
-    pub(super) id: Uuid,
+    pub(super) id: EventId,
     pub(super) place: Place,
 }
 
@@ -78,7 +77,7 @@ impl fmt::Display for At {
 /// What is at a place of a stream.
 enum Seen {
     /// A message with this id, if it has one.
-    Message(Option<Uuid>),
+    Message(Option<EventId>),
     Nothing,
     NoStream,
 }
@@ -106,7 +105,7 @@ pub(super) async fn look_up(connection: &Connection, entries: Vec<Entry<Receipt>
             judged.unread(entry);
             continue;
         }
-        let fate = match audit.fate(id, &place).await {
+        let fate = match audit.fate(id.clone(), &place).await {
             Ok(fate) => fate,
             Err(error) => {
                 judged.problem(&place.at.to_string(), error.message);
@@ -146,7 +145,7 @@ impl Audit<'_> {
         Instant::now() >= self.deadline
     }
 
-    async fn fate(&mut self, id: Uuid, place: &Place) -> Result<Fate, SinkError> {
+    async fn fate(&mut self, id: EventId, place: &Place) -> Result<Fate, SinkError> {
         Ok(match self.seen(place).await? {
             Seen::Message(found) if found == Some(id) => Fate::Found,
             // Another event is in its place, so this is another stream of that name.
@@ -167,9 +166,9 @@ impl Audit<'_> {
         let size = text("data").len() + text("hdrs").len();
         self.bytes_left = self.bytes_left.saturating_sub(size);
         let id = id_in(text("hdrs"));
-        if let Some(id) = id {
+        if let Some(id) = &id {
             let places = self.places.entry(place.at.clone()).or_default();
-            if places.before(id, place.seq).is_some() {
+            if places.before(id.clone(), place.seq).is_some() {
                 self.copies.insert((place.at.clone(), place.seq));
             }
         }
@@ -231,7 +230,7 @@ fn refused(at: &At, error: &ApiError) -> Result<Seen, SinkError> {
 }
 
 /// The id in a message's headers, as the server encodes them.
-fn id_in(headers: &str) -> Option<Uuid> {
+fn id_in(headers: &str) -> Option<EventId> {
     let headers = STANDARD.decode(headers).ok()?;
     let headers = String::from_utf8_lossy(&headers);
     let mut lines = headers.lines().filter_map(|line| line.split_once(':'));
@@ -245,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_id_is_found_among_the_headers() {
-        let id = Uuid::now_v7();
+        let id = EventId::new();
         let headers = format!("NATS/1.0\r\nA: b\r\nnats-msg-id: {id}\r\n\r\n");
         assert_eq!(id_in(&STANDARD.encode(headers)), Some(id));
         for bad in ["", "%", &STANDARD.encode("NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n")] {

@@ -264,7 +264,7 @@ impl<'a> BatchInFlight<'a> {
         if let (Some(chosen), Some(place)) = (self.chosen, self.answers.place.get())
             && outcomes[chosen.index] == Outcome::Delivered
         {
-            let id = self.batch[chosen.index].event.event.id;
+            let id = self.batch[chosen.index].event.event.id.clone();
             let place = place.clone();
             self.delivered.keep(chosen, Receipt { id, place });
         }

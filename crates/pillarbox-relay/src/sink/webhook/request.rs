@@ -69,12 +69,14 @@ pub(super) fn of(
         headers.insert(CONTENT_TYPE, JSON);
     }
     let (id, now) = (event.id.to_string(), Timestamp::now().as_second());
+    // The receiver checks the signature with the id as the header has it.
+    let id = value("webhook-id", &id)?;
     if !secrets.is_empty() {
-        let signature = sign(secrets, &id, now, &message.body);
+        let signature = sign(secrets, id.to_str().unwrap_or_default(), now, &message.body);
         headers.insert("webhook-signature", value("webhook-signature", &signature)?);
     }
     headers.insert("webhook-timestamp", HeaderValue::from(now));
-    headers.insert("webhook-id", value("webhook-id", &id)?);
+    headers.insert("webhook-id", id);
     for (name, value) in configured {
         headers.insert(name, value.clone());
     }

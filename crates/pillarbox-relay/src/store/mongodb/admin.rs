@@ -243,7 +243,7 @@ impl MongoStore {
         let relay = |relay: &Document| {
             let held = held.iter().find(|held| held.get("_id") == relay.get("_id"));
             RelayStatus {
-                id: field::id(relay, "_id").unwrap_or_default(),
+                id: field::text(relay, "_id").parse().unwrap_or_default(),
                 name: field::text(relay, "name"),
                 lanes: held.map_or(0, |held| lanes(field::count(held, "n"))),
                 last_seen: relay

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
-use uuid::Uuid;
 
 use super::{
     batch::{Batch, Known, by_seq, count, events_of, failure, known, update},
@@ -90,10 +89,9 @@ pub(super) fn latest(mut failures: Vec<Bson>, failure: Document) -> Vec<Bson> {
     failures.split_off(surplus)
 }
 
-/// Letters have ids in one spelling, whatever the event's spelling is. The nil id replaces an id that is not a
-/// UUID.
-fn id(stored: &str) -> String {
-    Uuid::try_parse(stored).unwrap_or_default().to_string()
+/// Cut to the length that an id can have.
+fn id(stored: &str) -> &str {
+    super::document::cut(stored)
 }
 
 impl Batch {

@@ -9,8 +9,7 @@ use std::{collections::HashMap, time::Duration};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use pillarbox::Limits;
-use uuid::Uuid;
+use pillarbox::{EventId, Limits};
 
 pub(super) use self::letter::failures;
 use self::letter::{id as letter_id, letter, recovery};
@@ -117,11 +116,11 @@ impl DeadLetters for MongoStore {
         Ok(found.iter().map(letter).collect())
     }
 
-    async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError> {
+    async fn show(&self, id: &EventId) -> Result<Option<DeadDetails>, StoreError> {
         let _turn = self.connection.browsing().await;
         let at = self.connection.collections().await?;
         let one = [
-            doc! { "$match": matching(&DeadFilter::one(id)) },
+            doc! { "$match": matching(&DeadFilter::one(id.clone())) },
             doc! { "$limit": 1 },
             blocking(at),
         ];
@@ -230,7 +229,7 @@ impl DeadLetters for MongoStore {
         min_age: Duration,
         times_max: u32,
         limit: usize,
-    ) -> Result<Vec<Uuid>, StoreError> {
+    ) -> Result<Vec<EventId>, StoreError> {
         if limit == 0 || times_max == 0 {
             return Ok(Vec::new());
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::Timestamp as Time;
 use mongodb::bson::{Bson, DateTime, RawBsonRef, RawDocument, Timestamp};
-use pillarbox::{Event, Limits};
+use pillarbox::{Event, EventId, Limits};
 use uuid::Uuid;
 
 use super::json;
@@ -74,10 +74,8 @@ fn read(fields: &Fields<'_>, seq: Seq, lane: Lane, limit: PageLimit) -> Result<S
         Some(RawBsonRef::DateTime(at)) => time(at),
         _ => return Err("created_at is not a date".to_owned()),
     };
-    let id =
-        Uuid::try_parse(&fields.text("event_id")?).map_err(|e| format!("the event_id is not a UUID: {e}"))?;
     let mut event = Event::to(fields.text("topic")?)
-        .id(id)
+        .id(fields.text("event_id")?)
         .event_type(fields.text("event_type")?)
         .aggregate(fields.text("entity_type")?, fields.text("entity_id")?);
     event.stream = fields.optional_text("stream")?;
@@ -149,6 +147,25 @@ pub(super) fn seq_of(document: &RawDocument) -> Seq {
     Fields(document).seq()
 }
 
+/// Stands for the id of an event that has no readable one, so that people can still select it.
+pub(super) fn id_of_seq(seq: Seq) -> EventId {
+    Uuid::from_u64_pair(0, seq.unsigned_abs()).into()
+}
+
+/// The seq that [`id_of_seq`] made this id from.
+pub(super) fn seq_of_id(id: &EventId) -> Option<Seq> {
+    match id.as_uuid()?.as_u64_pair() {
+        (0, seq) => Seq::try_from(seq).ok(),
+        _ => None,
+    }
+}
+
+/// Cut to the length that a readable event's texts can have.
+pub(super) fn cut(text: &str) -> &str {
+    let end = text.char_indices().nth(Limits::default().name_bytes_max);
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
 /// Replaces a document that was not sent, with its size.
 pub(super) const TOO_LARGE: &str = "too_large";
 
@@ -194,7 +211,8 @@ impl<'a> Fields<'a> {
     }
 
     fn name_bytes(&self) -> usize {
-        const NAMES: [&str; 8] = [
+        const NAMES: [&str; 9] = [
+            "event_id",
             "topic",
             "stream",
             "event_type",

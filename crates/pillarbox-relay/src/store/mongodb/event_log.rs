@@ -18,7 +18,7 @@ use mongodb::{
     error::Error,
     options::Hint,
 };
-use uuid::Uuid;
+use pillarbox::EventId;
 
 use self::conditions::{conditions, index};
 use super::{
@@ -132,7 +132,7 @@ impl EventLog for MongoStore {
     }
 
     /// The indexes `published` and `died` serve it.
-    async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError> {
+    async fn life(&self, id: &EventId) -> Result<Option<Life>, StoreError> {
         let _turn = self.connection.browsing().await;
         let row = life::row(&self.connection, id).await?;
         let at = self.connection.collections().await?;

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use mongodb::bson::{Bson, Document};
-use uuid::Uuid;
+use pillarbox::EventId;
 
 use super::document;
 use crate::event::{Lane, Seq};
@@ -41,8 +41,8 @@ pub(super) fn optional_count(document: &Document, name: &str) -> Option<u64> {
     .then(|| count(document, name))
 }
 
-pub(super) fn id(document: &Document, name: &str) -> Option<Uuid> {
-    document.get_str(name).ok()?.parse().ok()
+pub(super) fn id(document: &Document, name: &str) -> Option<EventId> {
+    Some(document.get_str(name).ok()?.into())
 }
 
 /// 0 if it is missing.

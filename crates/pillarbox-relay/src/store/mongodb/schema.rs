@@ -38,9 +38,9 @@ use super::{
 };
 use crate::store::{StoreError, StoreErrorKind};
 
-pub(super) const VERSION: i32 = 7;
+pub(super) const VERSION: i32 = 8;
 /// The versions that `migrate` can upgrade: they had other collections and indexes.
-const UPGRADABLE: RangeInclusive<i32> = 3..=6;
+const UPGRADABLE: RangeInclusive<i32> = 3..=7;
 /// The id of the document with the version.
 pub(super) const VERSION_ID: &str = "schema_version";
 pub(super) const VERSIONS_INDEX: &str = "entity_id_version";

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use pillarbox::{Event, Limits};
+use pillarbox::{Event, EventId, Limits};
 use sqlx::{Postgres, Transaction};
-use uuid::Uuid;
 
 use super::{
     PostgresStore,
@@ -22,10 +21,10 @@ type Tx = Transaction<'static, Postgres>;
 
 #[async_trait]
 impl DeadLetterStore for PostgresStore {
-    async fn event_of(&self, seq: Seq, id: Uuid) -> Result<Option<Event>, StoreError> {
+    async fn event_of(&self, seq: Seq, id: &EventId) -> Result<Option<Event>, StoreError> {
         let sql = statement(self.connection.tables(), include_str!("sql/dead/event.sql"));
         let limits = Limits::default();
-        let arguments = arguments!(seq, id, limits.payload_bytes_max as i32)?;
+        let arguments = arguments!(seq, id.to_string(), limits.payload_bytes_max as i32)?;
         let rows = self.connection.rows(&sql, arguments).await?;
         let event = rows.first().and_then(|row| row::event(row, 0, &limits).ok());
         Ok(event.map(|stored| stored.event))

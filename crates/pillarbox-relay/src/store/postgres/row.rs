@@ -4,7 +4,6 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use pillarbox::{Event, Limits};
 use sqlx::{Row, ValueRef, postgres::PgRow};
-use uuid::Uuid;
 
 use crate::{
     event::{StoredEvent, Unreadable},
@@ -90,12 +89,8 @@ fn read(columns: &Columns<'_>, limits: &Limits) -> Result<(Event, u32, Timestamp
     let payload = columns
         .bytes(11)
         .ok_or_else(|| limits::payload_too_large(size(12), limits.payload_bytes_max))?;
-    let id = columns
-        .bytes(2)
-        .and_then(|bytes| Uuid::from_slice(bytes).ok())
-        .ok_or("the id can't be read")?;
     let mut event = Event::to(columns.required(3)?)
-        .id(id)
+        .id(columns.required(2)?)
         .event_type(columns.required(5)?)
         .aggregate(columns.required(7)?, columns.required(8)?);
     event.stream = columns.text(4)?;

@@ -14,9 +14,9 @@ use super::{
 use crate::store::{StoreError, StoreErrorKind};
 
 /// The version that this build reads and writes.
-const VERSION: i32 = 7;
+const VERSION: i32 = 8;
 /// The versions that the migration can upgrade.
-const UPGRADABLE: RangeInclusive<i32> = 2..=6;
+const UPGRADABLE: RangeInclusive<i32> = 2..=7;
 
 /// The whole migration, as `psql` runs it.
 pub(super) fn sql(tables: &Tables) -> String {

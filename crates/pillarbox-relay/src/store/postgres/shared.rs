@@ -6,7 +6,6 @@ use sqlx::{
     Arguments, Postgres, Row, Transaction, TypeInfo, ValueRef,
     postgres::{PgArguments, PgRow},
 };
-use uuid::Uuid;
 
 use super::{PostgresStore, connection::Connection, row::complete};
 use crate::store::{
@@ -85,9 +84,8 @@ fn bound(arguments: Vec<Argument>) -> Result<PgArguments, StoreError> {
             Argument::Integer(value) => bound.add(value),
             Argument::Real(value) => bound.add(value),
             Argument::Text(value) => bound.add(value),
-            Argument::Id(value) => bound.add(value),
             Argument::Integers(values) => bound.add(values),
-            Argument::Ids(values) => bound.add(values),
+            Argument::Texts(values) => bound.add(values),
         };
         added.map_err(|problem| {
             StoreError::new(
@@ -115,10 +113,6 @@ impl SqlRow for PgRow {
     }
 
     fn exact_text(&self, column: usize) -> Result<Option<String>, sqlx::Error> {
-        self.try_get(column)
-    }
-
-    fn optional_id(&self, column: usize) -> Result<Option<Uuid>, sqlx::Error> {
         self.try_get(column)
     }
 

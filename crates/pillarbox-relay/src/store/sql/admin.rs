@@ -33,7 +33,7 @@ pub(in crate::store) async fn status(
     let relays = database.query(database.statement(relays), arguments!()).await?;
     let relays = database.read_rows(&relays, |row| {
         Ok(RelayStatus {
-            id: row.id(0)?,
+            id: row.text(0)?.parse().unwrap_or_default(),
             name: row.text(1)?,
             last_seen: row.optional_duration(2)?.unwrap_or_default(),
             lanes: u16::try_from(row.count(3)?).unwrap_or(u16::MAX),

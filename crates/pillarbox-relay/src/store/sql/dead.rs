@@ -4,8 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use pillarbox::Event;
-use uuid::Uuid;
+use pillarbox::{Event, EventId};
 
 use super::{Argument, Sql, SqlDatabase, SqlRow, SqlStore};
 use crate::{
@@ -24,7 +23,7 @@ const FAILURES: usize = 14;
 #[async_trait]
 pub(in crate::store) trait DeadLetterStore: SqlStore {
     /// The event of a letter. `None` if it no longer exists or can't be read.
-    async fn event_of(&self, seq: Seq, id: Uuid) -> Result<Option<Event>, StoreError>;
+    async fn event_of(&self, seq: Seq, id: &EventId) -> Result<Option<Event>, StoreError>;
 
     /// Blocks settlements of these lanes until the transaction ends: both change which event of a key is first.
     async fn lock_lanes(
@@ -86,7 +85,7 @@ impl<S: DeadLetterStore> DeadLetters for S {
         database.read_rows(&rows, letter)
     }
 
-    async fn show(&self, id: Uuid) -> Result<Option<DeadDetails>, StoreError> {
+    async fn show(&self, id: &EventId) -> Result<Option<DeadDetails>, StoreError> {
         let database = self.database();
         let sql = statement(database, include_str!("dead/show.sql"));
         let rows = database.browse(sql, arguments!(id)).await?;
@@ -156,7 +155,7 @@ impl<S: DeadLetterStore> DeadLetters for S {
         min_age: Duration,
         times_max: u32,
         limit: usize,
-    ) -> Result<Vec<Uuid>, StoreError> {
+    ) -> Result<Vec<EventId>, StoreError> {
         let database = self.database();
         let sql = filtered(database, filter, include_str!("dead/replayable.sql"));
         let mut arguments = filter_arguments(filter);
@@ -339,8 +338,8 @@ pub(super) fn with_parts(sql: &str, has_ids: bool) -> String {
 /// The parameters of `dead/filter.sql`.
 fn filter_arguments(filter: &DeadFilter) -> Vec<Argument> {
     let (topic, prefix) = filter.topic_and_prefix();
-    let mut arguments = vec![Argument::Ids(
-        (!filter.ids.is_empty()).then(|| filter.ids.clone()),
+    let mut arguments = vec![Argument::Texts(
+        (!filter.ids.is_empty()).then(|| filter.ids.iter().map(EventId::to_string).collect()),
     )];
     arguments.extend(arguments!(
         &filter.fingerprint,

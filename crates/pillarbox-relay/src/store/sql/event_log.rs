@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use uuid::Uuid;
+use pillarbox::EventId;
 
 pub(in crate::store) use self::append::{append, some_failures, with_delivery};
 use self::{
@@ -115,7 +115,7 @@ impl<S: DeadLetterStore> EventLog for S {
         log_search::list(self, filter, before, count).await
     }
 
-    async fn life(&self, id: Uuid) -> Result<Option<Life>, StoreError> {
+    async fn life(&self, id: &EventId) -> Result<Option<Life>, StoreError> {
         let database = self.database();
         let sql = statement(database, include_str!("event_log/row.sql"));
         let rows = database.browse(sql, arguments!(id)).await?;

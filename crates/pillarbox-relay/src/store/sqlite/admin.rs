@@ -13,9 +13,9 @@ use crate::store::{
     sql,
 };
 
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// The versions that the scripts can upgrade.
-const UPGRADABLE: [u32; 5] = [2, 3, 4, 5, 6];
+const UPGRADABLE: [u32; 6] = [2, 3, 4, 5, 6, 7];
 
 #[async_trait]
 impl Admin for SqliteStore {

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use pillarbox::{Event, Limits};
+use pillarbox::{Event, EventId, Limits};
 use serde_json::{Value, json};
 use sqlx::{Sqlite, Transaction};
-use uuid::Uuid;
 
 use super::{SqliteStore, connection::now, discover::size, row, settle::Batch};
 use crate::{
@@ -19,7 +18,7 @@ type Tx = Transaction<'static, Sqlite>;
 
 #[async_trait]
 impl DeadLetterStore for SqliteStore {
-    async fn event_of(&self, seq: Seq, _id: Uuid) -> Result<Option<Event>, StoreError> {
+    async fn event_of(&self, seq: Seq, _id: &EventId) -> Result<Option<Event>, StoreError> {
         let at = &*self.connections;
         let limit = PageLimit {
             events: 1,
@@ -44,7 +43,7 @@ impl DeadLetterStore for SqliteStore {
 
     async fn copy_events(&self, tx: &mut Tx, seqs: &[Seq], actor: &Actor) -> Result<(), StoreError> {
         let at = &*self.connections;
-        let copies: Vec<Value> = seqs.iter().map(|seq| json!([seq, Uuid::now_v7()])).collect();
+        let copies: Vec<Value> = seqs.iter().map(|seq| json!([seq, EventId::new()])).collect();
         let mut batch = Batch { at, tx, now: now() };
         batch.timed(&at.statements.dead_copy, &copies).await?;
         batch

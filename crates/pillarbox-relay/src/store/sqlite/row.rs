@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use pillarbox::{Event, Limits};
 use sqlx::{Row, sqlite::SqliteRow};
-use uuid::Uuid;
 
 use crate::{
     event::{Lane, StoredEvent, Unreadable},
@@ -47,9 +46,8 @@ fn read(row: &SqliteRow, seq: i64, lane: Lane, limit: PageLimit) -> Result<Store
     };
     limits::fetched(size(5).unwrap_or(0), size(20).unwrap_or(0))?;
     let created_at = time(get(row, 13, "created_at")?, "created_at")?;
-    let id = Uuid::try_parse(text(row, 2, "id")?).map_err(|e| format!("the id is not a UUID: {e}"))?;
     let mut event = Event::to(text(row, 3, "topic")?)
-        .id(id)
+        .id(text(row, 2, "id")?)
         .event_type(text(row, 5, "event_type")?)
         .aggregate(text(row, 7, "aggregate_type")?, text(row, 8, "aggregate_id")?);
     event.stream = get(row, 4, "stream")?;

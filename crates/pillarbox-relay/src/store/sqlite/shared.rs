@@ -9,7 +9,6 @@ use sqlx::{
     query::Query,
     sqlite::{SqliteArguments, SqliteRow},
 };
-use uuid::Uuid;
 
 use super::{
     SqliteStore,
@@ -107,9 +106,8 @@ fn bound(sql: Sql, mut arguments: Vec<Argument>) -> Query<'static, Sqlite, Sqlit
             Argument::Integer(value) => query.bind(value),
             Argument::Real(value) => query.bind(value),
             Argument::Text(value) => query.bind(value),
-            Argument::Id(value) => query.bind(value.to_string()),
             Argument::Integers(values) => query.bind(json(&values)),
-            Argument::Ids(values) => query.bind(values.map(|values| json(&values))),
+            Argument::Texts(values) => query.bind(values.map(|values| json(&values))),
         })
 }
 
@@ -126,11 +124,6 @@ impl SqlRow for SqliteRow {
     fn exact_text(&self, column: usize) -> Result<Option<String>, sqlx::Error> {
         let bytes = self.try_get::<Option<&[u8]>, _>(column)?;
         Ok(bytes.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok()))
-    }
-
-    fn optional_id(&self, column: usize) -> Result<Option<Uuid>, sqlx::Error> {
-        let text = self.try_get::<Option<&str>, _>(column)?;
-        Ok(text.and_then(|text| text.parse().ok()))
     }
 
     fn flag(&self, column: usize) -> Result<bool, sqlx::Error> {

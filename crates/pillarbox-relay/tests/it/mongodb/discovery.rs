@@ -122,7 +122,7 @@ async fn a_late_commit_comes_before_newer_events() {
     assert!(first.more);
     let mut rest = first.events;
     rest.extend(drain(&mut reader, page(2)).await.events);
-    let expected: Vec<_> = late.iter().chain(&newer).map(|event| event.id).collect();
+    let expected: Vec<_> = late.iter().chain(&newer).map(|event| event.id.clone()).collect();
     assert_eq!(ids(&rest), expected);
     assert!(drain(&mut reader, page(2)).await.events.is_empty());
 }
@@ -174,7 +174,7 @@ async fn beside_late_commits_and_rollbacks_nothing_is_missed_or_read_twice_and_k
             );
             late += u32::from(event.seq < highest);
             highest = highest.max(event.seq);
-            ledger.seen(event.event.id);
+            ledger.seen(event.event.id.clone());
         }
         decided = page.decided;
         unsettled.extend(seqs(&page.events));

@@ -184,7 +184,7 @@ async fn a_shared_unused_id_fails_one_transaction() {
     let same = Event::to("t.y")
         .event_type("Y")
         .aggregate("thing", "2")
-        .id(event.id);
+        .id(event.id.clone());
     assert_eq!(application.enqueue(&same).await.unwrap(), Enqueued::New);
     let error = application.enqueue(&event).await.unwrap_err();
     assert!(matches!(error, EnqueueError::Database(_)), "{error}");

@@ -327,7 +327,7 @@ async fn an_unreadable_event_has_an_entry_for_its_death() {
     let entry = entries(&*log).await.remove(0);
     assert_eq!(entry.event.topic.len(), 255);
     assert_eq!(entry.event.stream, None);
-    let life = log.life(entry.event.id).await.unwrap().unwrap();
+    let life = log.life(&entry.event.id).await.unwrap().unwrap();
     assert_eq!(life.row.unwrap().status, "dead");
     assert_eq!(life.entries, [entry]);
 }
@@ -341,8 +341,8 @@ async fn a_payload_that_a_service_wrote_as_a_document_is_read_from_the_log_as_js
     let log = log_of(&harness);
     let scene = Scene::new(harness.clone()).await;
     let mut document = pillarbox::enqueue::mongodb_document(&event("a"));
-    let id = Uuid::now_v7();
-    document.insert("event_id", id.to_string().to_uppercase());
+    let id = Uuid::now_v7().to_string().to_uppercase();
+    document.insert("event_id", &id);
     document.insert("payload", doc! { "user": { "name": "Ada" } });
     document.insert("headers", doc! { "a.b": "dotted", "correlation-id": 7 });
     document.insert("user_id", Bson::Null);
@@ -352,7 +352,7 @@ async fn a_payload_that_a_service_wrote_as_a_document_is_read_from_the_log_as_js
     let entry = entries(&*log).await.remove(0);
     assert_eq!(entry.event, stored[0].event);
     let found = documents(&harness).find_one(doc! {}).await.unwrap().unwrap();
-    assert_eq!(found.get_str("event_id").unwrap(), id.to_string());
+    assert_eq!(found.get_str("event_id").unwrap(), id);
     assert_eq!(found.get_str("correlation_id").unwrap(), "7");
     assert!(
         !found.contains_key("user_id") && !found.contains_key("lane"),

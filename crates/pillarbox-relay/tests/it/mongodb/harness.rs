@@ -7,7 +7,7 @@ use mongodb::{
     Client, ClientSession, Collection, Database,
     bson::{Bson, Document, doc},
 };
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
     dead::DeadLetters,
@@ -15,7 +15,6 @@ use pillarbox_relay::{
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
 use pillarbox_testkit::servers::Mongo;
-use uuid::Uuid;
 
 pub(super) struct MongoHarness {
     pub(super) store: OpenStore,
@@ -104,7 +103,7 @@ impl StoreHarness for MongoHarness {
         true
     }
 
-    async fn row(&self, id: Uuid) -> Option<Row> {
+    async fn row(&self, id: EventId) -> Option<Row> {
         let these = doc! { "event_id": id.to_string() };
         let event = self.events().find_one(these.clone()).await.unwrap()?;
         let dead: Collection<Document> = self.database().collection("outbox_events_dead");
@@ -121,7 +120,7 @@ impl StoreHarness for MongoHarness {
         })
     }
 
-    async fn corrupt(&self, id: Uuid) -> bool {
+    async fn corrupt(&self, id: EventId) -> bool {
         let spoil = doc! { "$set": { "payload": "{\"half\":" } };
         let done = self
             .events()

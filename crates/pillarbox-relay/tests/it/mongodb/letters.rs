@@ -49,7 +49,11 @@ async fn replays_and_settlements_of_the_same_keys_wait_for_each_other() {
         why: None,
     };
     let replays = keys.iter().flat_map(|events| &events[..2]).map(|event| {
-        let (letters, actor, one) = (letters.clone(), actor.clone(), DeadFilter::one(event.event.id));
+        let (letters, actor, one) = (
+            letters.clone(),
+            actor.clone(),
+            DeadFilter::one(event.event.id.clone()),
+        );
         tokio::spawn(async move { letters.replay(&one, 1, ReplayAs::Same, &actor).await })
     });
     let replays: Vec<_> = replays.collect();

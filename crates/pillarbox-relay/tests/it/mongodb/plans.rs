@@ -128,7 +128,7 @@ async fn everything(harness: &MongoHarness) {
     let groups = letters.groups(&all).await.unwrap();
     assert_eq!(groups[0].count, 20);
     letters.list(&all, None, None, 20).await.unwrap();
-    letters.show(page.events[72].event.id).await.unwrap().unwrap();
+    letters.show(&page.events[72].event.id).await.unwrap().unwrap();
     letters.touched(&all).await.unwrap();
     let (print, since) = (&groups[0].fingerprint, groups[0].first_died_at);
     letters.causes().await.unwrap();
@@ -175,7 +175,7 @@ async fn read_the_log(harness: &MongoHarness, event: &Event) {
     assert_eq!(bounds.last, i64::from(HISTORY) + 70);
     log.read(bounds.last - 50, PAGE).await.unwrap();
     log.fill(bounds.last, bounds.last + 1).await.unwrap();
-    assert_eq!(log.life(event.id).await.unwrap().unwrap().entries.len(), 1);
+    assert_eq!(log.life(&event.id).await.unwrap().unwrap().entries.len(), 1);
     let since = jiff::Timestamp::now() - Duration::from_secs(600);
     let sets: [fn(&mut LogFilter); 5] = [
         |_| {},

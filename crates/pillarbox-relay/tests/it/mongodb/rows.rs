@@ -219,7 +219,7 @@ async fn a_claim_that_its_relay_does_not_know_expires() {
     );
     let again = next(&mut *reader).await;
     assert_eq!(
-        again.iter().map(|e| e.event.id).collect::<Vec<_>>(),
+        again.iter().map(|e| e.event.id.clone()).collect::<Vec<_>>(),
         [late.id],
         "the late event must be read again"
     );
@@ -257,7 +257,7 @@ async fn several_relays_share_the_events_and_deliver_each() {
         commit(&harness, &events).await;
         events
             .iter()
-            .for_each(|event| ledger.committed(event.id, event.key(), 1));
+            .for_each(|event| ledger.committed(event.id.clone(), event.key(), 1));
     }
     delivered(&ledger).await;
     for relay in relays {

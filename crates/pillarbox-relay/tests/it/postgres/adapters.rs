@@ -66,7 +66,7 @@ async fn write_odd(tx: &mut impl Transaction, events: &[Event]) {
     outbox.enqueue_all(tx, events).await.unwrap();
     for event in events {
         let mut alone = event.clone();
-        alone.id = Uuid::now_v7();
+        alone.id = Uuid::now_v7().into();
         assert_eq!(outbox.enqueue(tx, &alone).await.unwrap(), Enqueued::New);
     }
 }

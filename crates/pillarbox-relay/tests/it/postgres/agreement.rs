@@ -152,7 +152,7 @@ async fn call(pool: &PgPool, event: &Event) -> Result<(), String> {
         .bind(&event.aggregate_id)
         .bind(event.aggregate_version)
         .bind(serde_json::to_string(&event.headers).unwrap())
-        .bind(event.id)
+        .bind(event.id.clone())
         .bind(&event.stream)
         .bind(event.schema_version)
         .bind(&event.project_id)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     Store,
     connect::DatabaseOptions,
@@ -16,7 +16,6 @@ use pillarbox_testkit::{
     store_contract,
 };
 use sqlx::{PgPool, Postgres, Row as _, Transaction};
-use uuid::Uuid;
 
 struct Harness {
     store: Arc<PostgresStore>,
@@ -84,7 +83,7 @@ impl StoreHarness for Harness {
         true
     }
 
-    async fn row(&self, id: Uuid) -> Option<Row> {
+    async fn row(&self, id: EventId) -> Option<Row> {
         let row = sqlx::query(
             "select coalesce(nullif(p.state, 'blocked'), e.status), e.attempts, e.last_error, e.first_attempt_at is not null,
                     e.last_attempt_at is not null, e.published_at is not null, d.reason
@@ -108,7 +107,7 @@ impl StoreHarness for Harness {
         })
     }
 
-    async fn corrupt(&self, id: Uuid) -> bool {
+    async fn corrupt(&self, id: EventId) -> bool {
         sqlx::query("alter domain outbox_events_json drop constraint if exists is_json")
             .execute(&self.pool)
             .await

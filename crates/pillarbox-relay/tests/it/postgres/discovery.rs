@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pillarbox::Outbox;
+use pillarbox::{EventId, Outbox};
 use pillarbox_relay::{
     Settlement, Store,
     store::{PageLimit, StoreErrorKind},
@@ -176,7 +176,7 @@ async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
         .map(|n| tokio::spawn(write_until(end, place.pool.clone(), n, seed + n)))
         .collect();
     let mut reader = place.reader();
-    let mut seen: HashMap<uuid::Uuid, i64> = HashMap::new();
+    let mut seen: HashMap<EventId, i64> = HashMap::new();
     let mut decided = 0;
     loop {
         let over = writers.iter().all(tokio::task::JoinHandle::is_finished);
@@ -188,7 +188,10 @@ async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
                 decided,
                 event.seq
             );
-            assert!(seen.insert(event.event.id, event.seq).is_none(), "read twice");
+            assert!(
+                seen.insert(event.event.id.clone(), event.seq).is_none(),
+                "read twice"
+            );
         }
         assert!(page.decided >= decided);
         decided = page.decided;
@@ -208,7 +211,7 @@ async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
     }
     println!("{} events, decided up to {decided}", committed.len());
     assert!(committed.len() > 200);
-    assert_eq!(seen.keys().copied().collect::<HashSet<_>>(), committed);
+    assert_eq!(seen.keys().cloned().collect::<HashSet<_>>(), committed);
     let last = seen.values().copied().max().unwrap();
     assert!(decided > last / 2, "decided did not advance: {decided} of {last}");
     wait::until("decided reaches the last event", async || {
@@ -217,7 +220,7 @@ async fn nothing_is_missed_or_read_twice_among_late_commits_and_rollbacks() {
     .await;
 }
 
-async fn write_until(end: Instant, pool: sqlx::PgPool, n: u64, seed: u64) -> Vec<uuid::Uuid> {
+async fn write_until(end: Instant, pool: sqlx::PgPool, n: u64, seed: u64) -> Vec<EventId> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut committed = Vec::new();
     while Instant::now() < end {

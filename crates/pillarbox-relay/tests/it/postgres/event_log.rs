@@ -192,7 +192,7 @@ async fn slow_queries_of_people_delay_neither_settling_nor_the_lease() {
     let mut people = tokio::task::JoinSet::new();
     for _ in 0..10 {
         let store = place.store.clone();
-        people.spawn(async move { store.life(uuid::Uuid::now_v7()).await.map(drop) });
+        people.spawn(async move { store.life(&pillarbox::EventId::new()).await.map(drop) });
         let store = place.store.clone();
         people.spawn(async move { store.groups(&DeadFilter::default()).await.map(drop) });
     }

@@ -2,14 +2,14 @@
 
 mod places;
 
+use pillarbox::EventId;
 use pillarbox_relay::{Store, store::Admin};
 use pillarbox_testkit::wait;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row};
-use uuid::Uuid;
 
 use super::{DEADLINE, drain, page, place};
 
-async fn id(pool: &PgPool, call: &str) -> Result<Uuid, sqlx::Error> {
+async fn id(pool: &PgPool, call: &str) -> Result<EventId, sqlx::Error> {
     sqlx::query_scalar(AssertSqlSafe(format!("select {call}")))
         .fetch_one(pool)
         .await
@@ -34,10 +34,13 @@ async fn a_relay_reads_the_events_of_the_function_unchanged() {
     let short = id(&place.pool, "pillarbox.enqueue('shop.x', 'k', 'X', 'null')")
         .await
         .unwrap();
-    assert_eq!(short.get_version_num(), 7);
+    assert_eq!(short.as_uuid().unwrap().get_version_num(), 7);
     let read = drain(&mut place.reader(), page(10)).await;
     let first = &read[0].event;
-    assert_eq!((first.id, first.topic.as_str()), (given, "shop.order.placed"));
+    assert_eq!(
+        (first.id.clone(), first.topic.as_str()),
+        (given, "shop.order.placed")
+    );
     assert_eq!(first.key(), "customer-7");
     assert_eq!(
         (first.aggregate_type.as_str(), first.aggregate_id.as_str()),
@@ -62,7 +65,10 @@ async fn a_relay_reads_the_events_of_the_function_unchanged() {
         (Some(20), Some(1.5))
     );
     let second = &read[1].event;
-    assert_eq!((second.id, second.partition_key.as_deref()), (short, None));
+    assert_eq!(
+        (second.id.clone(), second.partition_key.as_deref()),
+        (short, None)
+    );
     assert_eq!((second.aggregate_type.as_str(), second.key()), ("shop.x", "k"));
     assert!(second.headers.is_empty());
 }

@@ -97,7 +97,7 @@ async fn the_printed_migration_makes_the_same_outbox() {
     store.check().await.unwrap();
     assert_eq!(
         store.migrate().await.unwrap(),
-        ["nothing to do: version 7 is there"]
+        ["nothing to do: version 8 is there"]
     );
 }
 
@@ -150,6 +150,45 @@ async fn an_outbox_of_version_4_is_brought_up_to_date() {
         1,
         "the table of records must replace the old one"
     );
+}
+
+/// Ids of version 7 are UUIDs. Applications that were built before may send them as such.
+#[tokio::test]
+async fn an_outbox_of_version_7_gets_ids_of_text() {
+    let Some(place) = place().await else { return };
+    let events = place.commit(&["a"]).await;
+    place
+        .run(
+            "alter table outbox_events alter column id drop default, alter column id type uuid using gen_random_uuid(),
+                                       alter column id set default gen_random_uuid();
+             alter table outbox_events_dead alter column id type uuid using gen_random_uuid();
+             alter table outbox_events_recoveries alter column new_id type uuid using null;
+             alter table outbox_events_log alter column id type uuid using null;
+             update outbox_events_meta set version = 7",
+        )
+        .await;
+    assert_eq!(events.len(), 1);
+    let done = place.store.migrate().await.unwrap();
+    assert!(done[0].contains("was at version 7"), "{done:?}");
+    place.store.check().await.unwrap();
+    let insert = "insert into outbox_events (id, topic, event_type, aggregate_type, aggregate_id, payload) ";
+    place
+        .run(&format!(
+            "{insert} select gen_random_uuid(), 't', 'T', 'a', 'a', '{{}}'"
+        ))
+        .await;
+    place
+        .run(&format!(
+            "{insert} values ('payout-42', 't', 'T', 'a', 'a', '{{}}')"
+        ))
+        .await;
+    place
+        .run("select pillarbox.enqueue('t', 'a', 'T', '{}', id => 'payout-43')")
+        .await;
+    let mut reader = place.store.reader(&place.take_again().await);
+    let read = ids(&drain(&mut reader, page(10)).await);
+    assert!(read[..2].iter().all(|id| id.as_uuid().is_some()), "{read:?}");
+    assert_eq!(read[2..], ["payout-42", "payout-43"].map(Into::into));
 }
 
 /// Version 2 also differs in the side table.

@@ -7,13 +7,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_relay::{
     Sink,
     sink::{Capabilities, DestinationName, Outcome, Outgoing, SinkError, SinkErrorKind},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use uuid::Uuid;
 
 #[derive(Clone)]
 pub(crate) struct Broker(Arc<Mutex<State>>);
@@ -30,7 +29,7 @@ struct State {
     loss: f64,
     log: Arc<Mutex<Log>>,
     /// How often each event was refused so far.
-    refusals: HashMap<Uuid, u32>,
+    refusals: HashMap<EventId, u32>,
     travelling: usize,
 }
 
@@ -85,8 +84,8 @@ impl Absence {
 /// Arrivals in order, each id once.
 #[derive(Default)]
 struct Log {
-    stored: Vec<(Uuid, String)>,
-    ids: HashSet<Uuid>,
+    stored: Vec<(EventId, String)>,
+    ids: HashSet<EventId>,
 }
 
 /// What the event's payload asks the broker to do.
@@ -155,7 +154,7 @@ impl Broker {
     }
 
     /// The stored events in order, each id once.
-    pub(crate) fn stored(&self) -> Vec<(Uuid, String)> {
+    pub(crate) fn stored(&self) -> Vec<(EventId, String)> {
         self.0.lock().unwrap().log.lock().unwrap().stored.clone()
     }
 
@@ -177,7 +176,7 @@ impl Broker {
         match temper(outgoing) {
             Temper::Poison => return Some(Err(SinkError::new(SinkErrorKind::Refused, "poison"))),
             Temper::Moody(times) => {
-                let refusals = state.refusals.entry(event.id).or_default();
+                let refusals = state.refusals.entry(event.id.clone()).or_default();
                 if *refusals < times {
                     *refusals += 1;
                     return Some(Err(SinkError::new(SinkErrorKind::Busy, "moody")));
@@ -186,8 +185,8 @@ impl Broker {
             Temper::Good => {}
         }
         let log = &mut *state.log.lock().unwrap();
-        if log.ids.insert(event.id) {
-            log.stored.push((event.id, event.key().to_owned()));
+        if log.ids.insert(event.id.clone()) {
+            log.stored.push((event.id.clone(), event.key().to_owned()));
         }
         (!lose).then_some(Ok(()))
     }

@@ -5,17 +5,17 @@ use std::{
     time::Duration,
 };
 
+use pillarbox::EventId;
 use pillarbox_relay::dead::SUPERSEDED;
 use pillarbox_testkit::memory::{Row, Status};
-use uuid::Uuid;
 
 use super::{Trace, operator::Discarded};
 
 pub(super) struct Oracle {
     pub(super) rows: Vec<Row>,
     /// What the broker stored, in order: (id, key).
-    pub(super) seen: Vec<(Uuid, String)>,
-    pub(super) rolled_back: Vec<Uuid>,
+    pub(super) seen: Vec<(EventId, String)>,
+    pub(super) rolled_back: Vec<EventId>,
     pub(super) discarded: Vec<Discarded>,
     /// Dead events that still block their keys.
     pub(super) blocking: Vec<i64>,
@@ -24,10 +24,10 @@ pub(super) struct Oracle {
 impl Oracle {
     /// The trace to compare two runs of one history. Ids differ between runs; seqs don't.
     pub(super) fn trace(&self, took: Duration) -> Trace {
-        let seqs: HashMap<Uuid, i64> = self
+        let seqs: HashMap<EventId, i64> = self
             .rows
             .iter()
-            .map(|row| (row.stored.event.id, row.stored.seq))
+            .map(|row| (row.stored.event.id.clone(), row.stored.seq))
             .collect();
         let seen = self
             .seen
@@ -51,11 +51,11 @@ impl Oracle {
     }
 
     fn nothing_is_lost(&self) {
-        let seen: HashMap<Uuid, usize> = self
+        let seen: HashMap<EventId, usize> = self
             .seen
             .iter()
             .enumerate()
-            .map(|(at, (id, _))| (*id, at))
+            .map(|(at, (id, _))| ((*id).clone(), at))
             .collect();
         for row in self.rows.iter().filter(|row| row.status == Status::Published) {
             assert!(
@@ -73,7 +73,11 @@ impl Oracle {
                 "rolled back, but at the broker: {id}"
             );
         }
-        let committed: HashMap<Uuid, &Row> = self.rows.iter().map(|row| (row.stored.event.id, row)).collect();
+        let committed: HashMap<EventId, &Row> = self
+            .rows
+            .iter()
+            .map(|row| (row.stored.event.id.clone(), row))
+            .collect();
         for (id, _) in &self.seen {
             assert!(
                 committed.contains_key(id),
@@ -83,10 +87,10 @@ impl Oracle {
     }
 
     fn order_per_key_is_unbroken(&self) {
-        let seqs: HashMap<Uuid, i64> = self
+        let seqs: HashMap<EventId, i64> = self
             .rows
             .iter()
-            .map(|row| (row.stored.event.id, row.stored.seq))
+            .map(|row| (row.stored.event.id.clone(), row.stored.seq))
             .collect();
         let mut last: BTreeMap<&str, i64> = BTreeMap::new();
         // A delayed event waits for its time and does not delay its key.
@@ -102,7 +106,7 @@ impl Oracle {
         }
     }
 
-    fn is_delayed(&self, id: &Uuid) -> bool {
+    fn is_delayed(&self, id: &EventId) -> bool {
         let row = self.rows.iter().find(|row| row.stored.event.id == *id);
         row.is_some_and(|row| row.stored.event.available_at.is_some())
     }
@@ -125,10 +129,10 @@ impl Oracle {
                 )
             })
             .collect();
-        let seqs: HashMap<Uuid, i64> = self
+        let seqs: HashMap<EventId, i64> = self
             .rows
             .iter()
-            .map(|row| (row.stored.event.id, row.stored.seq))
+            .map(|row| (row.stored.event.id.clone(), row.stored.seq))
             .collect();
         let seen: Vec<i64> = self
             .seen
@@ -164,10 +168,10 @@ impl Oracle {
     /// Nothing behind a dead event arrives until a person has discarded it.
     fn a_blocked_key_waits(&self) {
         let by_seq: HashMap<i64, &Row> = self.rows.iter().map(|row| (row.stored.seq, row)).collect();
-        let by_id: HashMap<Uuid, i64> = self
+        let by_id: HashMap<EventId, i64> = self
             .rows
             .iter()
-            .map(|row| (row.stored.event.id, row.stored.seq))
+            .map(|row| (row.stored.event.id.clone(), row.stored.seq))
             .collect();
         let discarded: HashMap<i64, usize> = self.discarded.iter().map(|d| (d.seq, d.arrived)).collect();
         for row in &self.rows {

@@ -2,11 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_testkit::memory::MemoryStore;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::Mutex;
-use uuid::Uuid;
 
 use super::clock;
 
@@ -14,7 +13,7 @@ use super::clock;
 ///
 /// Two transactions that touch the same key run one after the other, as they would in a database, where both
 /// change the same row.
-pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
+pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<EventId> {
     let keys: Arc<Vec<Mutex<()>>> = Arc::new((0..rng.random_range(1..8)).map(|_| Mutex::new(())).collect());
     let mut writers = Vec::new();
     for _ in 0..rng.random_range(10..60) {
@@ -33,7 +32,7 @@ pub(super) async fn run(store: MemoryStore, mut rng: StdRng) -> Vec<Uuid> {
     rolled_back
 }
 
-async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: StdRng) -> Vec<Uuid> {
+async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: StdRng) -> Vec<EventId> {
     // Locks are taken in the order of the keys, to avoid deadlocks.
     let mut touched: Vec<usize> = (0..rng.random_range(1..4))
         .map(|_| rng.random_range(0..keys.len()))
@@ -71,7 +70,7 @@ async fn transaction(store: MemoryStore, keys: Arc<Vec<Mutex<()>>>, mut rng: Std
             let later = jiff::SignedDuration::from_millis(rng.random_range(500..20_000));
             event = event.available_at(clock::now() + later);
         }
-        written.push(event.id);
+        written.push(event.id.clone());
         if rng.random_bool(0.1) {
             assert!(transaction.enqueue(event.clone()));
             assert!(!transaction.enqueue(event), "the same id was accepted twice");

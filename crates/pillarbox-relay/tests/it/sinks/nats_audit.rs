@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{self, stream};
+use pillarbox::EventId;
 use pillarbox_relay::{
     Sink,
     sink::{Outcome, Outgoing, Streams, audit::Audited, nats::NatsSink},
@@ -12,7 +13,6 @@ use pillarbox_testkit::{
     servers::{Nats, NatsOptions},
     wait,
 };
-use uuid::Uuid;
 
 use super::nats::{open, spec};
 
@@ -62,7 +62,7 @@ impl Scene {
     }
 
     /// Each in its own batch, so that each has a receipt. The sequences begin at 1.
-    async fn publish(&self, count: usize) -> Vec<Uuid> {
+    async fn publish(&self, count: usize) -> Vec<EventId> {
         let mut ids = Vec::new();
         for _ in 0..count {
             ids.push(self.publish_one(&outgoing(event("a", "1"))).await);
@@ -70,10 +70,10 @@ impl Scene {
         ids
     }
 
-    async fn publish_one(&self, outgoing: &Outgoing) -> Uuid {
+    async fn publish_one(&self, outgoing: &Outgoing) -> EventId {
         let outcomes = self.sink.publish(std::slice::from_ref(outgoing)).await;
         assert_eq!(outcomes, [Outcome::Delivered]);
-        outgoing.event.event.id
+        outgoing.event.event.id.clone()
     }
 
     /// Changes the stream's limits.
@@ -84,7 +84,7 @@ impl Scene {
     }
 }
 
-fn lost(checked: u64, lost: &[Uuid]) -> Audited {
+fn lost(checked: u64, lost: &[EventId]) -> Audited {
     let mut lost = lost.to_vec();
     lost.sort_unstable();
     Audited {

@@ -45,7 +45,7 @@ async fn delivered_events_survive_a_restart_within_a_batch() {
                 let outcomes = sink.publish(&batch).await;
                 for (outgoing, outcome) in batch.iter().zip(&outcomes) {
                     match outcome {
-                        Outcome::Delivered => delivered.push(outgoing.event.event.id),
+                        Outcome::Delivered => delivered.push(outgoing.event.event.id.clone()),
                         Outcome::Failed(_) => failed += 1,
                         Outcome::NotTried => panic!("every event must be tried"),
                     }

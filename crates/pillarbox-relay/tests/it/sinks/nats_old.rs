@@ -43,8 +43,15 @@ async fn an_old_server_accepts_a_batch_and_drops_copies() {
     for _ in 0..2 {
         assert_eq!(sink.publish(&batch).await, vec![Outcome::Delivered; 500]);
     }
-    let sent: Vec<_> = batch.iter().map(|outgoing| outgoing.event.event.id).collect();
-    let there: Vec<_> = stored(&server.url(), "S").await.iter().map(|e| e.id).collect();
+    let sent: Vec<_> = batch
+        .iter()
+        .map(|outgoing| outgoing.event.event.id.clone())
+        .collect();
+    let there: Vec<_> = stored(&server.url(), "S")
+        .await
+        .iter()
+        .map(|e| e.id.clone())
+        .collect();
     assert_eq!(there, sent, "each event once, in the order of the batch");
 }
 

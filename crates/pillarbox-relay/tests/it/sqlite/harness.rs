@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use pillarbox::{EnqueueError, Enqueued, Event, Limits, Outbox, table::Tables};
+use pillarbox::{EnqueueError, Enqueued, Event, EventId, Limits, Outbox, table::Tables};
 use pillarbox_relay::{
     connect::{self, DatabaseOptions, OpenStore},
     dead::DeadLetters,
@@ -11,7 +11,6 @@ use pillarbox_relay::{
 };
 use pillarbox_testkit::contract::store::{OpenTransaction, Row, StoreHarness};
 use sqlx::{Sqlite, SqlitePool, Transaction, sqlite::SqliteConnectOptions};
-use uuid::Uuid;
 
 pub(super) struct SqliteHarness {
     pub(super) store: OpenStore,
@@ -90,7 +89,7 @@ impl StoreHarness for SqliteHarness {
         false
     }
 
-    async fn row(&self, id: Uuid) -> Option<Row> {
+    async fn row(&self, id: EventId) -> Option<Row> {
         let row: Option<(String, u32, Option<String>, bool, bool, bool, Option<String>)> = sqlx::query_as(
             "select e.status, e.attempts, e.last_error, e.first_attempt_at is not null,
                 e.last_attempt_at is not null, e.published_at is not null, d.reason
@@ -111,7 +110,7 @@ impl StoreHarness for SqliteHarness {
         })
     }
 
-    async fn corrupt(&self, id: Uuid) -> bool {
+    async fn corrupt(&self, id: EventId) -> bool {
         let done = sqlx::query("update outbox_events set payload = '{\"half\":' where id = ?")
             .bind(id.to_string())
             .execute(&self.application)

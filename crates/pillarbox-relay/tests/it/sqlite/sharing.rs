@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pillarbox::{Event, Outbox};
+use pillarbox::{Event, EventId, Outbox};
 use pillarbox_relay::{
     Settlement, Store,
     connect::{self, DatabaseOptions},
@@ -69,7 +69,7 @@ async fn an_application_in_another_process_writes_while_the_relay_delivers() {
             .await
             .unwrap();
     assert_eq!(committed.len(), 2 * (150 - 21), "the others were rolled back");
-    let mut expected: BTreeMap<String, Vec<Uuid>> = BTreeMap::new();
+    let mut expected: BTreeMap<String, Vec<EventId>> = BTreeMap::new();
     for (key, event) in committed {
         expected.entry(key).or_default().push(event.parse().unwrap());
     }
@@ -85,9 +85,9 @@ async fn deliver(
     store: Arc<dyn Store>,
     held: Vec<HeldLane>,
     mut stop: tokio::sync::oneshot::Receiver<()>,
-) -> BTreeMap<String, Vec<Uuid>> {
+) -> BTreeMap<String, Vec<EventId>> {
     let mut reader = store.reader(&held);
-    let mut read: BTreeMap<String, Vec<Uuid>> = BTreeMap::new();
+    let mut read: BTreeMap<String, Vec<EventId>> = BTreeMap::new();
     loop {
         let finished = stop.is_terminated() || stop.try_recv().is_ok();
         let page = reader.next(PAGE).await.unwrap();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use pillarbox::{Event, Limits};
+use pillarbox::{Event, EventId, Limits};
 use pillarbox_relay::{
     Handle, Options, Relay, Sink,
     connect::{self, DatabaseOptions, OpenStore},
@@ -19,7 +19,6 @@ use pillarbox_relay::{
     trace::{self, Traces},
 };
 use tempfile::TempDir;
-use uuid::Uuid;
 
 /// What the payload contains and no span may.
 pub(super) const PRIVATE: &str = "private-4711";
@@ -29,13 +28,16 @@ type Headers = BTreeMap<String, String>;
 /// Keeps the headers of what it was asked to store.
 #[derive(Clone, Default)]
 pub(super) struct Recorder {
-    refusals: Arc<Mutex<HashMap<Uuid, (u32, SinkErrorKind)>>>,
-    seen: Arc<Mutex<Vec<(Uuid, Headers)>>>,
+    refusals: Arc<Mutex<HashMap<EventId, (u32, SinkErrorKind)>>>,
+    seen: Arc<Mutex<Vec<(EventId, Headers)>>>,
 }
 
 impl Recorder {
     pub(super) fn refuse(&self, event: &Event, times: u32, kind: SinkErrorKind) {
-        self.refusals.lock().unwrap().insert(event.id, (times, kind));
+        self.refusals
+            .lock()
+            .unwrap()
+            .insert(event.id.clone(), (times, kind));
     }
 
     /// The headers of each attempt at an event.
@@ -59,7 +61,10 @@ impl Sink for Recorder {
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Outcome> {
         let outcome = |outgoing: &Outgoing| {
             let event = &outgoing.event.event;
-            self.seen.lock().unwrap().push((event.id, event.headers.clone()));
+            self.seen
+                .lock()
+                .unwrap()
+                .push((event.id.clone(), event.headers.clone()));
             match self.refusals.lock().unwrap().get_mut(&event.id) {
                 Some((left, kind)) if *left > 0 => {
                     *left -= 1;

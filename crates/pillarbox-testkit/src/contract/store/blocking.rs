@@ -91,11 +91,11 @@ pub async fn a_discarded_letter_frees_its_key(harness: Arc<dyn StoreHarness>) {
     let letters = letters(&scene);
     let letter = letters.list(&all(), None, None, 1).await.unwrap().remove(0);
     assert!(letter.blocks_key);
-    let one = DeadFilter::one(letter.id);
+    let one = DeadFilter::one(letter.id.clone());
     assert_eq!(letters.discard(&one, 10, &actor()).await.unwrap(), 1);
     scene.until_due(&events[1..]).await;
     assert_eq!(scene.row(&events[0]).await.status, "dead");
-    let details = letters.show(letter.id).await.unwrap().unwrap();
+    let details = letters.show(&letter.id).await.unwrap().unwrap();
     assert!(!details.letter.blocks_key);
     // A settlement that is written again, because its answer was lost, must not block again.
     scene
@@ -183,7 +183,7 @@ pub async fn where_the_latest_is_enough_the_older_are_discarded(harness: Arc<dyn
         [events[0].seq],
         "only the one that failed wants looking at"
     );
-    let details = letters.show(events[3].event.id).await.unwrap().unwrap();
+    let details = letters.show(&events[3].event.id).await.unwrap().unwrap();
     assert!(details.letter.error.contains(&events[4].event.id.to_string()));
     assert_eq!(details.recoveries[0].action, RecoveryAction::Discarded);
     assert_eq!(details.recoveries[0].by, "scene");

@@ -261,7 +261,7 @@ pub async fn readers_beside_busy_writers_miss_nothing(harness: Arc<dyn StoreHarn
         let of_key: Vec<_> = read
             .iter()
             .filter(|e| e.event.key() == key)
-            .map(|e| e.event.id)
+            .map(|e| e.event.id.clone())
             .collect();
         assert_eq!(
             of_key,

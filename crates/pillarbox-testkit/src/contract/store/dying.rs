@@ -1,5 +1,6 @@
 //! Dead letters.
 
+use pillarbox::EventId;
 use std::{sync::Arc, time::Duration};
 
 use pillarbox_relay::{
@@ -69,9 +70,12 @@ pub async fn a_dead_letter_has_all_fields(harness: Arc<dyn StoreHarness>) {
         })
         .await;
 
-    let details = letters(&scene).show(event.event.id).await.unwrap().unwrap();
+    let details = letters(&scene).show(&event.event.id).await.unwrap().unwrap();
     let letter = &details.letter;
-    assert_eq!((letter.id, letter.seq), (event.event.id, event.seq));
+    assert_eq!(
+        (letter.id.clone(), letter.seq),
+        (event.event.id.clone(), event.seq)
+    );
     assert_eq!(
         (
             letter.topic.as_str(),
@@ -105,7 +109,13 @@ pub async fn a_dead_letter_has_all_fields(harness: Arc<dyn StoreHarness>) {
     }
     assert!(details.recoveries.is_empty());
     assert_eq!(details.event.as_ref(), Some(&event.event));
-    assert!(letters(&scene).show(uuid::Uuid::nil()).await.unwrap().is_none());
+    assert!(
+        letters(&scene)
+            .show(&EventId::from("unknown"))
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 pub async fn only_the_latest_failures_are_kept(harness: Arc<dyn StoreHarness>) {
@@ -117,7 +127,7 @@ pub async fn only_the_latest_failures_are_kept(harness: Arc<dyn StoreHarness>) {
     }
     die(&scene, std::slice::from_ref(&event), &format!("no {tries}")).await;
     let failures = letters(&scene)
-        .show(event.event.id)
+        .show(&event.event.id)
         .await
         .unwrap()
         .unwrap()
@@ -139,7 +149,7 @@ pub async fn an_event_that_died_untried_has_no_failure(harness: Arc<dyn StoreHar
             ..Settlement::default()
         })
         .await;
-    let details = letters(&scene).show(event.event.id).await.unwrap().unwrap();
+    let details = letters(&scene).show(&event.event.id).await.unwrap().unwrap();
     assert_eq!(
         (details.failures.len(), details.letter.sink.as_deref()),
         (0, None)
@@ -184,7 +194,7 @@ pub async fn a_filter_chooses(harness: Arc<dyn StoreHarness>) {
         .clone();
     let cases = [
         (all(), 3),
-        (DeadFilter::one(events[0].event.id), 1),
+        (DeadFilter::one(events[0].event.id.clone()), 1),
         (
             DeadFilter {
                 fingerprint: Some(fingerprint),

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use pillarbox::{CheckError, EnqueueError, Enqueued, Event, Limits, RetryOverrides};
-use uuid::Uuid;
 
 use super::{StoreHarness, scene::*};
 
@@ -41,6 +40,7 @@ pub async fn every_field_survives_the_round_trip(harness: Arc<dyn StoreHarness>)
                 .backoff_multiplier(1.7),
         );
     let bare = Event::to("t")
+        .id("Zahlung 'größer' 42 \\ %_")
         .event_type("T")
         .aggregate("a", "1")
         .aggregate_version(0);
@@ -134,7 +134,10 @@ pub async fn a_refused_event_leaves_the_transaction_usable(harness: Arc<dyn Stor
         event("nul\0"),
         event("a").schema_version(0),
         event("a").aggregate_version(-1),
-        event("a").id(Uuid::nil()),
+        event("a").id(uuid::Uuid::nil()),
+        event("a").id(""),
+        event("a").id("x".repeat(256)),
+        event("a").id("line\nbreak"),
     ];
     for bad in bad {
         match tx.enqueue(&limits, &[good.clone(), bad]).await.unwrap_err() {
@@ -182,7 +185,7 @@ pub async fn many_events_keep_their_order(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let mut events: Vec<Event> = (0..2_500).map(|n| event(&format!("key-{}", n % 10))).collect();
     // Ids that do not increase in the order of writing.
-    let ids_reversed: Vec<_> = events.iter().rev().map(|e| e.id).collect();
+    let ids_reversed: Vec<_> = events.iter().rev().map(|e| e.id.clone()).collect();
     for (event, id) in events.iter_mut().zip(ids_reversed) {
         event.id = id;
     }

@@ -130,7 +130,10 @@ pub async fn a_log_filter_chooses(harness: Arc<dyn StoreHarness>) {
         ),
     ] {
         let list = log.list(&filter, None, 10).await.unwrap();
-        let expected: Vec<_> = expected.into_iter().map(|n: usize| events[n].id).collect();
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|n: usize| events[n].id.clone())
+            .collect();
         assert_eq!(entry_ids(&list.entries), expected, "{name}");
         assert_eq!(list.next, None, "{name}");
         assert!(list.entries.iter().all(|entry| filter.matches(entry)), "{name}");

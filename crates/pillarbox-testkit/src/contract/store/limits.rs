@@ -87,7 +87,7 @@ pub async fn a_too_large_payload_is_unreadable_and_stops_nothing(harness: Arc<dy
     };
     let mut reader = scene.reader();
     let read = drain(&mut reader, limit).await;
-    assert_eq!(ids(&read.events), [events[0].id, events[2].id]);
+    assert_eq!(ids(&read.events), [events[0].id.clone(), events[2].id.clone()]);
     assert_eq!(read.unreadable.len(), 2, "each once");
     assert!(read.unreadable[0].seq > read.events[0].seq && read.unreadable[0].seq < read.events[1].seq);
     assert_eq!(read.unreadable[0].lane, read.unreadable[1].lane);
@@ -103,12 +103,12 @@ pub async fn a_too_large_payload_is_unreadable_and_stops_nothing(harness: Arc<dy
 pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn StoreHarness>) {
     let scene = Scene::new(harness).await;
     let events = scene.commit_key("a", 3).await;
-    if !scene.harness.corrupt(events[1].id).await {
+    if !scene.harness.corrupt(events[1].id.clone()).await {
         return;
     }
     let mut reader = scene.reader();
     let read = drain(&mut reader, page(1)).await;
-    assert_eq!(ids(&read.events), [events[0].id, events[2].id]);
+    assert_eq!(ids(&read.events), [events[0].id.clone(), events[2].id.clone()]);
     assert_eq!(read.unreadable.len(), 1, "once");
     assert!(!read.unreadable[0].problem.is_empty());
     assert_eq!(read.unreadable[0].lane, read.events[0].lane);
@@ -132,7 +132,7 @@ pub async fn a_corrupt_row_is_unreadable_and_stops_nothing(harness: Arc<dyn Stor
             ..Default::default()
         })
         .await;
-    let row = scene.harness.row(events[1].id).await.unwrap();
+    let row = scene.harness.row(events[1].id.clone()).await.unwrap();
     assert_eq!(
         (row.status.as_str(), row.dead_reason.as_deref()),
         ("dead", Some("poison_message"))

@@ -21,14 +21,14 @@ pub async fn the_life_of_an_event_is_told(harness: Arc<dyn StoreHarness>) {
     let events = scene.stored("a", 3).await;
     scene.publish_logged(&events[..1]).await;
     scene.park(&events[1..], LONG).await;
-    let life = |event: &StoredEvent| log.life(event.event.id);
+    let life = async |event: &StoredEvent| log.life(&event.event.id).await;
 
     let published = life(&events[0]).await.unwrap().unwrap();
     let row = published.row.unwrap();
     assert_eq!((row.seq, row.status.as_str()), (events[0].seq, "published"));
     assert!(row.published_at.is_some() && row.failures.is_empty());
     assert_eq!(row.event.unwrap(), events[0].event);
-    assert_eq!(entry_ids(&published.entries), [events[0].event.id]);
+    assert_eq!(entry_ids(&published.entries), [events[0].event.id.clone()]);
 
     let failing = life(&events[1]).await.unwrap().unwrap();
     let row = failing.row.unwrap();
@@ -40,7 +40,7 @@ pub async fn the_life_of_an_event_is_told(harness: Arc<dyn StoreHarness>) {
 
     let held = life(&events[2]).await.unwrap().unwrap().row.unwrap();
     assert_eq!((held.status.as_str(), held.due_at), ("held", None));
-    assert!(log.life(uuid::Uuid::now_v7()).await.unwrap().is_none());
+    assert!(log.life(&pillarbox::EventId::new()).await.unwrap().is_none());
 }
 
 /// The side table forgets them when the event is delivered, and the letter when it dies again.
@@ -99,7 +99,7 @@ pub async fn failures_before_a_delivery_stay_in_the_log(harness: Arc<dyn StoreHa
             ..Settlement::default()
         })
         .await;
-    let told = log.life(event.event.id).await.unwrap().unwrap().entries;
+    let told = log.life(&event.event.id).await.unwrap().unwrap().entries;
     let last = &told[2];
     let errors = |entry: &LogEntry| {
         let errors = entry.failures.iter().map(|failure| failure.error.clone());
@@ -113,7 +113,7 @@ pub async fn failures_before_a_delivery_stay_in_the_log(harness: Arc<dyn StoreHa
     );
     assert_eq!(entries(&*log).await, told, "readers get the same");
 
-    let life = whole_life(&*log, &*letters, event.event.id)
+    let life = whole_life(&*log, &*letters, &event.event.id)
         .await
         .unwrap()
         .unwrap();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pillarbox::Event;
+use pillarbox::{Event, EventId};
 use pillarbox_relay::{
     Settlement, StoredEvent,
     dead::{Actor, DeadFilter, ReplayAs},
@@ -27,8 +27,8 @@ pub async fn entries(log: &dyn EventLog) -> Vec<LogEntry> {
     rows(log).await.into_iter().filter_map(entry).collect()
 }
 
-pub fn entry_ids(entries: &[LogEntry]) -> Vec<uuid::Uuid> {
-    entries.iter().map(|entry| entry.event.id).collect()
+pub fn entry_ids(entries: &[LogEntry]) -> Vec<EventId> {
+    entries.iter().map(|entry| entry.event.id.clone()).collect()
 }
 
 impl Scene {
@@ -78,7 +78,7 @@ pub async fn a_delivery_is_appended_with_all_its_fields(harness: Arc<dyn StoreHa
         .header("correlation-id", "c-1")
         .header("x", "größer")
         .payload("{\"text\": \"a\\nb\", \"n\": 12345678901234567890}");
-    event.id = uuid::Uuid::now_v7();
+    event.id = EventId::new();
     scene.commit(std::slice::from_ref(&event)).await;
     let stored = drain(&mut scene.reader(), page(10)).await.events;
     scene.publish_logged(&stored).await;
@@ -107,7 +107,7 @@ pub async fn only_events_with_a_log_are_appended(harness: Arc<dyn StoreHarness>)
             ..Settlement::default()
         })
         .await;
-    assert_eq!(entry_ids(&entries(&*log).await), [events[3].event.id]);
+    assert_eq!(entry_ids(&entries(&*log).await), [events[3].event.id.clone()]);
     for event in &events[2..5] {
         assert_eq!(scene.row(event).await.status, "published");
     }
@@ -161,7 +161,7 @@ pub async fn a_delivery_is_appended_once(harness: Arc<dyn StoreHarness>) {
             })
             .await;
     }
-    let expected: Vec<_> = events.iter().chain(&parked).map(|e| e.event.id).collect();
+    let expected: Vec<_> = events.iter().chain(&parked).map(|e| e.event.id.clone()).collect();
     assert_eq!(entry_ids(&entries(&*log).await), expected);
     assert_eq!(
         entries(&*log).await[3].attempts,
@@ -195,7 +195,7 @@ pub async fn each_death_is_appended_and_the_delivery_after_it(harness: Arc<dyn S
     );
     assert_eq!(
         (entry.event.id, entry.attempts, entry.event.topic.as_str()),
-        (events[0].event.id, 3, "contract.tested")
+        (events[0].event.id.clone(), 3, "contract.tested")
     );
     let Some(letters) = letters else { return };
     let actor = Actor {
@@ -263,9 +263,15 @@ pub async fn a_mixed_batch_is_appended_with_its_settlement(harness: Arc<dyn Stor
     let found: Vec<_> = entries(&*log)
         .await
         .iter()
-        .map(|entry| (entry.event.id, entry.outcome.status()))
+        .map(|entry| (entry.event.id.clone(), entry.outcome.status()))
         .collect();
-    assert_eq!(found, [(a[0].event.id, "published"), (a[1].event.id, "dead")]);
+    assert_eq!(
+        found,
+        [
+            (a[0].event.id.clone(), "published"),
+            (a[1].event.id.clone(), "dead")
+        ]
+    );
 }
 
 pub async fn pages_of_the_log_have_every_entry_once(harness: Arc<dyn StoreHarness>) {
@@ -401,7 +407,7 @@ pub async fn relays_that_settle_together_leave_no_gap(harness: Arc<dyn StoreHarn
         let of_key: Vec<_> = read
             .iter()
             .filter(|entry| entry.event.aggregate_id == key)
-            .map(|entry| entry.event.id)
+            .map(|entry| entry.event.id.clone())
             .collect();
         assert_eq!(of_key, ids(events), "every event of {key} once, in order");
     }

@@ -177,7 +177,7 @@ pub async fn an_outcome_counts_replayed_and_discarded_letters(harness: Arc<dyn S
         by: "Zoë".into(),
         why: Some("done".into()),
     };
-    let one = |n: usize| DeadFilter::one(events[n].event.id);
+    let one = |n: usize| DeadFilter::one(events[n].event.id.clone());
     for n in [0, 1] {
         letters(&scene)
             .replay(&one(n), 1, ReplayAs::Same, &person)

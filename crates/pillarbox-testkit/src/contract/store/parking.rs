@@ -111,7 +111,7 @@ pub async fn pages_of_due_keys_bring_each_once(harness: Arc<dyn StoreHarness>) {
     loop {
         let due = scene.store.due(&scene.held, after, page(2)).await.unwrap();
         assert!(due.events.len() <= 2);
-        seen.extend(due.events.iter().map(|e| e.event.event.id));
+        seen.extend(due.events.iter().map(|e| e.event.event.id.clone()));
         pages += 1;
         after = due.more_after;
         if after.is_none() {
@@ -288,7 +288,7 @@ pub async fn a_corrupt_parked_row_is_unreadable_and_frees_its_key(harness: Arc<d
     let scene = Scene::new(harness).await;
     let events = scene.stored("a", 2).await;
     scene.park(&events, SHORT).await;
-    if !scene.harness.corrupt(events[0].event.id).await {
+    if !scene.harness.corrupt(events[0].event.id.clone()).await {
         return;
     }
     eventually("the row is due", || async {

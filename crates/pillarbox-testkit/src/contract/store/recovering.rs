@@ -50,11 +50,16 @@ pub async fn a_replayed_event_is_tried_again_in_order(harness: Arc<dyn StoreHarn
     assert_eq!(free, [(events[0].lane, "a".to_owned())]);
     for event in &events {
         assert_eq!(scene.row(event).await.status, "published");
-        let details = letters(&scene).show(event.event.id).await.unwrap().unwrap();
+        let details = letters(&scene).show(&event.event.id).await.unwrap().unwrap();
         assert_eq!(details.letter.state, DeadState::Replayed);
         let done = &details.recoveries[0];
         assert_eq!(
-            (done.action, done.by.as_str(), done.why.as_deref(), done.new_id),
+            (
+                done.action,
+                done.by.as_str(),
+                done.why.as_deref(),
+                done.new_id.clone()
+            ),
             (RecoveryAction::Replayed, "Zoë", Some("mended"), None)
         );
     }
@@ -78,7 +83,7 @@ pub async fn a_replayed_event_can_die_again(harness: Arc<dyn StoreHarness>) {
     die(&scene, &events, "no").await;
     replay(&scene, &all(), ReplayAs::Same).await;
     die(&scene, &events, "still no").await;
-    let details = letters(&scene).show(events[0].event.id).await.unwrap().unwrap();
+    let details = letters(&scene).show(&events[0].event.id).await.unwrap().unwrap();
     assert_eq!(
         (details.letter.state, details.letter.error.as_str()),
         (DeadState::Open, "still no")
@@ -104,9 +109,9 @@ pub async fn a_replay_as_new_is_a_linked_copy(harness: Arc<dyn StoreHarness>) {
             (&old.event.payload, old.event.key())
         );
         assert_eq!((copy.attempts, copy.lane), (0, old.lane));
-        let details = letters(&scene).show(old.event.id).await.unwrap().unwrap();
+        let details = letters(&scene).show(&old.event.id).await.unwrap().unwrap();
         assert_eq!(details.letter.state, DeadState::Replayed);
-        assert_eq!(details.recoveries[0].new_id, Some(copy.event.id));
+        assert_eq!(details.recoveries[0].new_id, Some(copy.event.id.clone()));
         assert_eq!(scene.row(old).await.status, "dead", "the old one stays dead");
     }
 }
@@ -116,13 +121,13 @@ pub async fn a_discarded_letter_is_done_with(harness: Arc<dyn StoreHarness>) {
     let events = scene.stored("a", 2).await;
     die(&scene, &events, "no").await;
     let actor = person(Some("a test order"));
-    let one = DeadFilter::one(events[0].event.id);
+    let one = DeadFilter::one(events[0].event.id.clone());
     assert_eq!(letters(&scene).discard(&one, 100, &actor).await.unwrap(), 1);
     assert_eq!(letters(&scene).discard(&one, 100, &actor).await.unwrap(), 0);
     assert_eq!(replay(&scene, &one, ReplayAs::Same).await, 0);
     assert_eq!(scene.row(&events[0]).await.status, "dead");
     assert_eq!(scene.harness.admin().status().await.unwrap().dead, 1);
-    let details = letters(&scene).show(events[0].event.id).await.unwrap().unwrap();
+    let details = letters(&scene).show(&events[0].event.id).await.unwrap().unwrap();
     assert_eq!(details.letter.state, DeadState::Discarded);
     let done = &details.recoveries[0];
     assert_eq!(
@@ -145,7 +150,7 @@ pub async fn settling_a_death_again_opens_no_letter(harness: Arc<dyn StoreHarnes
     assert_eq!(letters(&scene).discard(&all(), 1, &actor).await.unwrap(), 1);
     die(&scene, &events, "no, again").await;
     let letter = letters(&scene)
-        .show(events[0].event.id)
+        .show(&events[0].event.id)
         .await
         .unwrap()
         .unwrap()
@@ -181,7 +186,11 @@ pub async fn old_letters_expire(harness: Arc<dyn StoreHarness>) {
     die(&scene, &events, "no").await;
     let letters = letters(&scene);
     letters
-        .discard(&DeadFilter::one(events[0].event.id), 1, &person(Some("x")))
+        .discard(
+            &DeadFilter::one(events[0].event.id.clone()),
+            1,
+            &person(Some("x")),
+        )
         .await
         .unwrap();
     assert_eq!(letters.expire(LONG, 10).await.unwrap(), 0, "they are young");

@@ -49,7 +49,7 @@ pub async fn only_replayable_letters_are_candidates(harness: Arc<dyn StoreHarnes
     let events = scene.stored("a", 5).await;
     die(&scene, &events[..4], "this").await;
     die(&scene, &events[4..], "that").await;
-    let discarded = DeadFilter::one(events[0].event.id);
+    let discarded = DeadFilter::one(events[0].event.id.clone());
     letters(&scene)
         .discard(&discarded, 1, &reprocessor())
         .await
@@ -90,7 +90,7 @@ pub async fn a_letter_is_a_candidate_so_many_times(harness: Arc<dyn StoreHarness
     die(&scene, &events, "no").await;
     let now = Duration::ZERO;
     for _ in 0..2 {
-        let one = DeadFilter::one(events[0].event.id);
+        let one = DeadFilter::one(events[0].event.id.clone());
         let replayed = letters(&scene)
             .replay(&one, 1, ReplayAs::Same, &reprocessor())
             .await;

@@ -59,7 +59,7 @@ pub async fn a_notice_names_one_letter_and_shows_no_payload(harness: Arc<dyn Sto
     let opened = notice(&scene, &mut watch).await;
     let latest = &events[1].event;
     let expected = Sample {
-        event_id: latest.id,
+        event_id: latest.id.clone(),
         event_type: latest.event_type.clone(),
         aggregate_type: Some(latest.aggregate_type.clone()),
         aggregate_id: Some(latest.aggregate_id.clone()),
@@ -77,7 +77,7 @@ pub async fn a_letter_whose_row_is_broken_is_named_without_its_aggregate(harness
     let Some(scene) = scene(harness).await else { return };
     let events = scene.stored("a", 1).await;
     die(&scene, &events, "no").await;
-    if !scene.harness.corrupt(events[0].event.id).await {
+    if !scene.harness.corrupt(events[0].event.id.clone()).await {
         return;
     }
     let named = sample(&notice(&scene, &mut watch(&scene)).await);

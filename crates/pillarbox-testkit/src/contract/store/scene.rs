@@ -1,8 +1,14 @@
 //! The start of most checks: an outbox, a relay that holds every lane, and helpers to write, read and settle.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use pillarbox::{Event, Limits, lane::LANES};
+use pillarbox::{Event, EventId, Limits, lane::LANES};
 use pillarbox_relay::{
     Settlement, Store, StoredEvent,
     event::Unreadable,
@@ -115,28 +121,41 @@ impl Scene {
 
     pub async fn row(&self, event: &StoredEvent) -> Row {
         self.harness
-            .row(event.event.id)
+            .row(event.event.id.clone())
             .await
             .expect("the event's row is there")
     }
 
     /// Waits until exactly these are due, in this order.
     pub async fn until_due(&self, expected: &[StoredEvent]) {
-        let expected: Vec<_> = expected.iter().map(|e| e.event.id).collect();
+        let expected: Vec<_> = expected.iter().map(|e| e.event.id.clone()).collect();
         eventually("they are due", || async {
             let due = self.due().await;
-            due.events.iter().map(|e| e.event.event.id).collect::<Vec<_>>() == expected
+            due.events
+                .iter()
+                .map(|e| e.event.event.id.clone())
+                .collect::<Vec<_>>()
+                == expected
         })
         .await;
     }
 }
 
 /// An event whose key is `key`.
+/// Every second one has an id that is not a UUID.
 pub fn event(key: &str) -> Event {
-    Event::to("contract.tested")
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let event = Event::to("contract.tested")
         .event_type("Tested")
         .aggregate("thing", key)
-        .payload(r#"{"n":1}"#)
+        .payload(r#"{"n":1}"#);
+    match MADE.fetch_add(1, Ordering::Relaxed) % 2 {
+        0 => event,
+        _ => {
+            let id = format!("№ {}", event.id);
+            event.id(id)
+        }
+    }
 }
 
 /// Up to `events`; the other limits do not apply.
@@ -167,12 +186,12 @@ pub async fn drain(reader: &mut Box<dyn Reader>, limit: PageLimit) -> Drained {
     }
 }
 
-pub fn ids(events: &[StoredEvent]) -> Vec<uuid::Uuid> {
-    events.iter().map(|e| e.event.id).collect()
+pub fn ids(events: &[StoredEvent]) -> Vec<EventId> {
+    events.iter().map(|e| e.event.id.clone()).collect()
 }
 
-pub fn written(events: &[Event]) -> Vec<uuid::Uuid> {
-    events.iter().map(|e| e.id).collect()
+pub fn written(events: &[Event]) -> Vec<EventId> {
+    events.iter().map(|e| e.id.clone()).collect()
 }
 
 pub fn seqs(events: &[StoredEvent]) -> Vec<i64> {

@@ -1,5 +1,6 @@
 //! An event whose handler kills the whole process.
 
+use pillarbox::EventId;
 use std::{collections::BTreeMap, time::Duration};
 
 use pillarbox_testkit::{
@@ -8,7 +9,6 @@ use pillarbox_testkit::{
     wait,
 };
 use tokio::process::Child;
-use uuid::Uuid;
 
 use super::{
     dead_letters::letters_of_nats,
@@ -25,15 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Events with one that kills its process. It is in the middle of its key, and many others are handled at the
 /// same time.
-fn with_a_deadly_one(seed: u64) -> (Vec<Published>, Vec<Published>, Uuid) {
+fn with_a_deadly_one(seed: u64) -> (Vec<Published>, Vec<Published>, EventId) {
     let innocent = events(EVENTS, 40, seed);
-    let deadly = Uuid::now_v7();
+    let deadly = EventId::new();
     let mut all = innocent.clone();
-    all.insert(EVENTS / 3, (deadly, "k-0".to_owned(), 0));
+    all.insert(EVENTS / 3, (deadly.clone(), "k-0".to_owned(), 0));
     (all, innocent, deadly)
 }
 
-fn plan(url: &str, topic: &str, deadly: Uuid) -> Plan {
+fn plan(url: &str, topic: &str, deadly: EventId) -> Plan {
     Plan {
         deadly: Some(deadly),
         deaths_max: DEATHS_MAX,
@@ -78,7 +78,7 @@ async fn assert_only_it_died(
     effects: &Effects,
     innocent: &[Published],
     letters: &[BTreeMap<String, String>],
-    deadly: Uuid,
+    deadly: EventId,
 ) {
     effects.assert_whole(innocent).await;
     assert_eq!(letters.len(), 1, "{letters:?}");
@@ -108,7 +108,7 @@ async fn on_jetstream_an_event_that_kills_the_process_goes_to_the_dead_letters_a
     publish_nats(&context, "THINGS.changed", &all).await;
     let plan = Plan {
         nats: Some(nats.url()),
-        ..plan(&url, "THINGS", deadly)
+        ..plan(&url, "THINGS", deadly.clone())
     };
     let deaths = keep_running(&[plan], &effects).await;
     // Once before there were suspects, once beside other events, and then alone.
@@ -128,7 +128,7 @@ async fn of_two_instances_that_an_event_kills_again_and_again_both_live_in_the_e
     publish_nats(&context, "THINGS.changed", &all).await;
     let plan = Plan {
         nats: Some(nats.url()),
-        ..plan(&url, "THINGS", deadly)
+        ..plan(&url, "THINGS", deadly.clone())
     };
     keep_running(&[plan.clone(), plan], &effects).await;
     let letters = letters_of_nats(&context, "THINGS.changed.dead").await;
@@ -151,7 +151,7 @@ async fn on_kafka_an_event_that_kills_the_process_goes_to_the_dead_letters_and_n
         kafka: Some(bootstrap.clone()),
         group: "deadly".to_owned(),
         instance: Some("one".to_owned()),
-        ..plan(&url, "deadly", deadly)
+        ..plan(&url, "deadly", deadly.clone())
     };
     let deaths = keep_running(&[plan], &effects).await;
     assert_eq!(deaths, 1 + DEATHS_MAX as usize);

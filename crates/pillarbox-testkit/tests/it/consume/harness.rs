@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::{HeaderMap, jetstream};
+use pillarbox::EventId;
 use pillarbox::consume::{Consumer, Context, Handling, Received};
 pub(super) use pillarbox_testkit::wait::until;
 use pillarbox_testkit::{consumer::Effects, servers};
@@ -12,9 +13,8 @@ use rdkafka::{
     producer::{FutureProducer, FutureRecord},
 };
 use sqlx::{PgPool, Postgres, Transaction, postgres::PgPoolOptions};
-use uuid::Uuid;
 
-pub(super) type Published = (Uuid, String, i64);
+pub(super) type Published = (EventId, String, i64);
 
 /// A new database with the inbox and the table of effects. The server will not crash, so commits don't wait
 /// for its disk.
@@ -146,7 +146,7 @@ pub(super) fn note<'a>(
         sqlx::query("insert into effects (key, version, event_id) values ($1, $2, $3)")
             .bind(&context.key)
             .bind(event.aggregate_version)
-            .bind(event.id)
+            .bind(event.id.clone())
             .execute(&mut **tx)
             .await?;
         Ok(())

@@ -1,17 +1,17 @@
 //! The inbox, in each database.
 
+use pillarbox::EventId;
 use std::time::{Duration, Instant};
 
 use pillarbox::inbox::{Database, Inbox, InboxError, Place, Seen, once, once_newer};
 use pillarbox_testkit::{servers, wait};
 use sqlx::{PgPool, SqlitePool};
-use uuid::Uuid;
 
 /// Checks what every inbox must do.
 async fn keeps_its_promises<D: Database>(database: &D) {
     let inbox = Inbox::default();
     let mut tx = database.begin().await.unwrap();
-    let missing = once(&mut tx, "a", Uuid::now_v7()).await;
+    let missing = once(&mut tx, "a", EventId::new()).await;
     // MongoDB creates collections by itself, so there the start of a consumer looks for the index.
     drop(tx);
     if !matches!(missing, Err(InboxError::NotMigrated { .. })) {
@@ -24,12 +24,12 @@ async fn keeps_its_promises<D: Database>(database: &D) {
     inbox.migrate(database).await.unwrap();
     database.check(&inbox).await.unwrap();
 
-    let event = Uuid::now_v7();
+    let event = EventId::new();
     let see = async |group: &str, commits: bool| {
         let start = Instant::now();
         let (seen, tx) = loop {
             let mut tx = database.begin().await.unwrap();
-            match once(&mut tx, group, event).await {
+            match once(&mut tx, group, &event).await {
                 Ok(seen) => break (seen, tx),
                 // MongoDB: the transaction of a dropped session ends a little later.
                 Err(error) if D::is_conflict(&error) => {
@@ -57,18 +57,18 @@ async fn keeps_its_promises<D: Database>(database: &D) {
         "each group must have its own entries"
     );
 
-    let newer = async |event: Uuid, version: i64| {
+    let newer = async |event: EventId, version: i64| {
         let mut tx = database.begin().await.unwrap();
         let seen = once_newer(&mut tx, "a", event, "order:1", version).await.unwrap();
         database.commit(tx).await.unwrap();
         seen
     };
-    let third = Uuid::now_v7();
-    assert_eq!(newer(third, 3).await, Seen::First);
+    let third = EventId::new();
+    assert_eq!(newer(third.clone(), 3).await, Seen::First);
     assert_eq!(newer(third, 3).await, Seen::Before);
-    assert_eq!(newer(Uuid::now_v7(), 3).await, Seen::Stale { last: 3 });
-    assert_eq!(newer(Uuid::now_v7(), 2).await, Seen::Stale { last: 3 });
-    assert_eq!(newer(Uuid::now_v7(), 5).await, Seen::First);
+    assert_eq!(newer(EventId::new(), 3).await, Seen::Stale { last: 3 });
+    assert_eq!(newer(EventId::new(), 2).await, Seen::Stale { last: 3 });
+    assert_eq!(newer(EventId::new(), 5).await, Seen::First);
 
     assert_eq!(
         inbox
@@ -93,7 +93,7 @@ async fn keeps_its_promises<D: Database>(database: &D) {
         "entries of another group must not be deleted"
     );
     assert_eq!(
-        newer(Uuid::now_v7(), 5).await,
+        newer(EventId::new(), 5).await,
         Seen::Stale { last: 5 },
         "versions must not be deleted"
     );
@@ -104,9 +104,10 @@ async fn counts_what_did_not_end<D: Database>(database: &D) {
     let inbox = Inbox::default();
     let inbox = database.place(&inbox);
     let at = |group| Place { inbox: &inbox, group };
-    let (member, event) = (Uuid::now_v7(), Uuid::now_v7());
-    database.enter(at("c"), member).await.unwrap();
-    database.enter(at("c"), member).await.unwrap();
+    // An id is any text, also beyond ASCII.
+    let (member, event) = (EventId::new(), EventId::from("заказ 7"));
+    database.enter(at("c"), &member).await.unwrap();
+    database.enter(at("c"), &member).await.unwrap();
     let rows = async || {
         let mut rows: Vec<_> = database.begun(at("c")).await.unwrap();
         rows.sort_by_key(|row| row.times);
@@ -115,22 +116,22 @@ async fn counts_what_did_not_end<D: Database>(database: &D) {
             .collect::<Vec<_>>()
     };
     for (alone, expected) in [(false, 1), (false, 1), (true, 2), (true, 3)] {
-        let begun = database.begins(at("c"), event, alone).await.unwrap();
+        let begun = database.begins(at("c"), &event, alone).await.unwrap();
         assert_eq!(begun, Some(expected));
     }
-    assert_eq!(database.begins(at("cc"), event, false).await.unwrap(), Some(1));
+    assert_eq!(database.begins(at("cc"), &event, false).await.unwrap(), Some(1));
     assert_eq!(
         rows().await,
-        [(member, 0), (event, 3)],
+        [(member.clone(), 0), (event.clone(), 3)],
         "each group must have its own counts"
     );
-    database.ends(at("c"), event).await.unwrap();
-    assert_eq!(rows().await, [(member, 0), (event, 2)]);
+    database.ends(at("c"), &event).await.unwrap();
+    assert_eq!(rows().await, [(member.clone(), 0), (event.clone(), 2)]);
     for commits in [false, true] {
         // MongoDB rolls a dropped transaction back in the background. Until then the next one conflicts with it.
         let mut tx = wait::until_ok(async || {
             let mut tx = database.begin().await.unwrap();
-            match inbox.once(&mut tx, "c", event).await {
+            match inbox.once(&mut tx, "c", &event).await {
                 Ok(seen) => {
                     assert_eq!(seen, Seen::First);
                     Ok(tx)
@@ -140,35 +141,35 @@ async fn counts_what_did_not_end<D: Database>(database: &D) {
             }
         })
         .await;
-        inbox.ended(&mut tx, "c", event).await.unwrap();
+        inbox.ended(&mut tx, "c", &event).await.unwrap();
         if commits {
             database.commit(tx).await.unwrap();
-            assert_eq!(rows().await, [(member, 0)]);
+            assert_eq!(rows().await, [(member.clone(), 0)]);
         } else {
             drop(tx);
             super::harness::until("it is rolled back", async || rows().await.len() == 2).await;
         }
     }
     assert_eq!(
-        database.begins(at("c"), event, true).await.unwrap(),
+        database.begins(at("c"), &event, true).await.unwrap(),
         None,
         "it was processed"
     );
     // A process that dies while it waits for another's commit leaves the row of a processed event.
-    let late = Uuid::now_v7();
-    database.begins(at("c"), late, false).await.unwrap();
+    let late = EventId::new();
+    database.begins(at("c"), &late, false).await.unwrap();
     let mut tx = database.begin().await.unwrap();
-    assert_eq!(inbox.once(&mut tx, "c", late).await.unwrap(), Seen::First);
+    assert_eq!(inbox.once(&mut tx, "c", &late).await.unwrap(), Seen::First);
     database.commit(tx).await.unwrap();
     assert_eq!(
         rows().await,
-        [(member, 0)],
+        [(member.clone(), 0)],
         "the row of a processed event must be removed"
     );
     database.tidy(at("c")).await.unwrap();
-    assert_eq!(rows().await, [(member, 0)], "nothing is old");
-    database.ends(at("cc"), event).await.unwrap();
-    database.leave(at("c"), member).await.unwrap();
+    assert_eq!(rows().await, [(member.clone(), 0)], "nothing is old");
+    database.ends(at("cc"), &event).await.unwrap();
+    database.leave(at("c"), &member).await.unwrap();
     assert!(rows().await.is_empty() && database.begun(at("cc")).await.unwrap().is_empty());
 }
 
@@ -209,7 +210,7 @@ async fn a_session_without_a_transaction_remembers_nothing() {
     };
     let client = mongodb::Client::with_uri_str(mongo.database()).await.unwrap();
     let mut session = client.start_session().await.unwrap();
-    let refused = once(&mut session, "a", Uuid::now_v7()).await;
+    let refused = once(&mut session, "a", EventId::new()).await;
     assert!(matches!(refused, Err(InboxError::NoTransaction)), "{refused:?}");
 }
 
@@ -221,14 +222,14 @@ async fn a_failed_statement_that_a_handler_passes_over_is_no_commit() {
     };
     let pool = PgPool::connect(&postgres.database().await).await.unwrap();
     Inbox::default().migrate(&pool).await.unwrap();
-    let event = Uuid::now_v7();
+    let event = EventId::new();
     let mut tx = Database::begin(&pool).await.unwrap();
-    assert_eq!(once(&mut tx, "a", event).await.unwrap(), Seen::First);
+    assert_eq!(once(&mut tx, "a", &event).await.unwrap(), Seen::First);
     assert!(sqlx::query("select 1/0").execute(&mut *tx).await.is_err());
     let refused = Database::commit(&pool, tx).await;
     assert!(matches!(refused, Err(InboxError::Aborted)), "{refused:?}");
     let mut tx = Database::begin(&pool).await.unwrap();
-    assert_eq!(once(&mut tx, "a", event).await.unwrap(), Seen::First);
+    assert_eq!(once(&mut tx, "a", &event).await.unwrap(), Seen::First);
     assert!(sqlx::query("savepoint s").execute(&mut *tx).await.is_ok());
     assert!(sqlx::query("select 1/0").execute(&mut *tx).await.is_err());
     assert!(
@@ -251,9 +252,9 @@ async fn of_two_transactions_that_see_an_event_at_the_same_time_one_is_first() {
     let pool = PgPool::connect(&postgres.database().await).await.unwrap();
     Inbox::default().migrate(&pool).await.unwrap();
     for commits in [true, false] {
-        let event = Uuid::now_v7();
+        let event = EventId::new();
         let mut first = pool.begin().await.unwrap();
-        assert_eq!(once(&mut first, "a", event).await.unwrap(), Seen::First);
+        assert_eq!(once(&mut first, "a", &event).await.unwrap(), Seen::First);
         let other = pool.clone();
         let second = tokio::spawn(async move {
             let mut second = other.begin().await.unwrap();

@@ -8,6 +8,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_nats::jetstream;
 use futures::TryStreamExt;
+use pillarbox::EventId;
 use pillarbox_testkit::{
     consumer::{Effects, Plan},
     ledger::Ledger,
@@ -19,7 +20,6 @@ use pillarbox_testkit::{
 use rand::RngExt;
 use sqlx::postgres::PgPoolOptions;
 use tokio::{sync::Mutex, time::Instant};
-use uuid::Uuid;
 
 use self::{instance::Instance, publisher::Publisher};
 use super::harness::stream;
@@ -172,12 +172,12 @@ impl Stage {
     }
 
     async fn judge(&self, summary: &mut Summary) {
-        let happened: Vec<Uuid> = sqlx::query_scalar("select event_id from effects order by n")
+        let happened: Vec<EventId> = sqlx::query_scalar("select event_id from effects order by n")
             .fetch_all(&self.effects.pool)
             .await
             .unwrap();
         for id in &happened {
-            self.ledger.seen(*id);
+            self.ledger.seen(id.clone());
         }
         let distinct: HashSet<_> = happened.iter().collect();
         summary.verdict(&self.ledger.verdict(), 0);

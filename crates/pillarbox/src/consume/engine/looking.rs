@@ -34,7 +34,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
             Err(error) => return self.database_away(&told(&error)),
         };
         self.database_is_back();
-        self.suspects.looked(&rows, self.work.member);
+        self.suspects.looked(&rows, &self.work.member);
         let (group, deaths_max) = (&self.work.group, self.work.options.deaths_max);
         let at_work = rows.iter().filter(|row| row.times > 0).count();
         if at_work > 0 {
@@ -86,7 +86,7 @@ impl<D: Database, H: Handler<D>> Engine<D, H> {
         if let Err(error) = self
             .work
             .database
-            .leave(self.work.place(), self.work.member)
+            .leave(self.work.place(), &self.work.member)
             .await
         {
             tracing::debug!(%error, "could not record that the consumer left");

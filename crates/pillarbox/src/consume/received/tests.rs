@@ -116,6 +116,19 @@ fn an_event_of_the_outbox_event_router_is_read() {
 }
 
 #[test]
+fn an_id_is_any_text() {
+    for id in ["payout-42", "9007199254740993", "заказ 7", &ID.to_uppercase()] {
+        for headers in [
+            [("Nats-Msg-Id", id), ("Pillarbox-Event-Type", "X")],
+            [("id", id), ("eventType", "X")],
+        ] {
+            let received = Received::read(&message(&headers, "{}")).unwrap();
+            assert_eq!(received.id.to_string(), id);
+        }
+    }
+}
+
+#[test]
 fn a_message_that_is_not_an_event_gives_the_reason() {
     let no_version: Vec<_> = RAW
         .iter()
@@ -127,7 +140,12 @@ fn a_message_that_is_not_an_event_gives_the_reason() {
     for (message, why) in [
         (message(&[], "{}"), "no event id"),
         (message(&[("Pillarbox-Event-Type", "X")], "{}"), "no event id"),
-        (message(&[("Nats-Msg-Id", "seven")], "{}"), "not a UUID"),
+        (message(&[("Nats-Msg-Id", "")], "{}"), "id is empty"),
+        (
+            message(&[("Nats-Msg-Id", &"x".repeat(256))], "{}"),
+            "more than 255",
+        ),
+        (message(&[("Nats-Msg-Id", "a\nb")], "{}"), "id has a control"),
         (message(&no_version, "{}"), "not a number"),
         (
             message(&[("Nats-Msg-Id", ID), ("Pillarbox-Key", "a\0b")], "{}"),

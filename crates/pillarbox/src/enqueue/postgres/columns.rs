@@ -1,7 +1,5 @@
 //! Events as parameters of the statements: an array per column, or the fields of a single event.
 
-use uuid::Uuid;
-
 use crate::{enqueue::EnqueueError, event::Event};
 
 /// PostgreSQL's calendar begins in 4713 BC; an earlier `available_at` is simply due.
@@ -9,7 +7,7 @@ const YEAR_1: i64 = -62_135_596_800_000_000;
 
 /// In the order of the parameters.
 pub(super) struct Columns<'a> {
-    pub(super) id: Vec<Uuid>,
+    pub(super) id: Vec<String>,
     pub(super) topic: Vec<&'a str>,
     pub(super) stream: Vec<Option<&'a str>>,
     pub(super) event_type: Vec<&'a str>,
@@ -40,7 +38,7 @@ impl<'a> Columns<'a> {
         channel: String,
     ) -> Result<Self, EnqueueError> {
         Ok(Self {
-            id: column(events, |e| e.id),
+            id: column(events, |e| e.id.to_string()),
             topic: column(events, |e| e.topic.as_str()),
             stream: column(events, |e| e.stream.as_deref()),
             event_type: column(events, |e| e.event_type.as_str()),
@@ -67,6 +65,7 @@ impl<'a> Columns<'a> {
 /// One event as parameters of `insert_one.sql`, in their order.
 pub(super) struct Row<'a> {
     pub(super) event: &'a Event,
+    pub(super) id: String,
     pub(super) payload: &'a str,
     pub(super) headers: String,
     /// Microseconds since 1970.
@@ -80,6 +79,7 @@ impl<'a> Row<'a> {
     pub(super) fn of(event: &'a Event, asked: bool, channel: String) -> Result<Self, EnqueueError> {
         Ok(Self {
             event,
+            id: event.id.to_string(),
             payload: payload(event)?,
             headers: headers(event)?,
             available_at: available_at(event),

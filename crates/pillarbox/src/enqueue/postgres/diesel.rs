@@ -6,10 +6,9 @@ use diesel::{
     QueryableByName,
     result::{DatabaseErrorKind, Error},
     sql_query,
-    sql_types::{Array, BigInt, Bool, Double, Integer, Nullable, Text, Uuid as UuidType},
+    sql_types::{Array, BigInt, Bool, Double, Integer, Nullable, Text},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl, TransactionManager};
-use uuid::Uuid;
 
 use super::{Answer, Carrier, Columns, Failure, Row};
 use crate::{
@@ -68,7 +67,7 @@ impl Carrier for AsyncPgConnection {
     async fn write_one(&mut self, sql: &Arc<str>, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
         let query = sql_query(&**sql)
-            .bind::<UuidType, _>(event.id)
+            .bind::<Text, _>(&row.id)
             .bind::<Text, _>(&event.topic)
             .bind::<Nullable<Text>, _>(&event.stream)
             .bind::<Text, _>(&event.event_type)
@@ -96,7 +95,7 @@ impl Carrier for AsyncPgConnection {
         type Texts = Array<Text>;
         type MaybeTexts = Array<Nullable<Text>>;
         let query = sql_query(&**sql)
-            .bind::<Array<UuidType>, _>(&columns.id)
+            .bind::<Texts, _>(&columns.id)
             .bind::<Texts, _>(&columns.topic)
             .bind::<MaybeTexts, _>(&columns.stream)
             .bind::<Texts, _>(&columns.event_type)
@@ -126,8 +125,8 @@ impl Carrier for AsyncPgConnection {
 
 #[derive(QueryableByName)]
 struct Answered {
-    #[diesel(sql_type = Nullable<UuidType>)]
-    id: Option<Uuid>,
+    #[diesel(sql_type = Nullable<Text>)]
+    id: Option<String>,
     #[diesel(sql_type = Nullable<Text>)]
     class: Option<String>,
     #[diesel(sql_type = Nullable<BigInt>)]

@@ -4,7 +4,7 @@
 -- transaction however often this runs.
 with given as (
     select *
-    from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::bigint[],
+    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::bigint[],
                 $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::integer[],
                 $16::bigint[], $17::bigint[], $18::double precision[]) with ordinality
          g (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,

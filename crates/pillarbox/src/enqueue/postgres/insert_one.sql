@@ -9,7 +9,7 @@
 insert into {events} (id, topic, stream, event_type, schema_version, aggregate_type, aggregate_id,
                       aggregate_version, partition_key, payload, headers, project_id, user_id, available_at,
                       max_attempts, base_delay_ms, max_delay_ms, backoff_multiplier)
-select $1::uuid, $2::text, $3::text, $4::text, $5::integer, $6::text, $7::text,
+select $1::text, $2::text, $3::text, $4::text, $5::integer, $6::text, $7::text,
        $8::bigint, $9::text, $10::text, $11::text::jsonb, $12::text, $13::text,
        timestamptz 'epoch' + $14::bigint * interval '1 microsecond',
        $15::integer, $16::bigint, $17::bigint, $18::double precision

@@ -15,7 +15,7 @@ slowed as materialized (
     where not exists (select from pressure where refused)
     having max(delay_ms) > 0
 )
-select null::uuid as id, null::text as class, count(held.lock) as pending, null::bigint as soft, null::bigint as hard,
+select null::text as id, null::text as class, count(held.lock) as pending, null::bigint as soft, null::bigint as hard,
        null::bigint as oldest_ms, null::bigint as delay_ms, null::bigint as retry_after_ms, null::boolean as refused
 from (
     select pg_advisory_xact_lock(key.hash) as lock

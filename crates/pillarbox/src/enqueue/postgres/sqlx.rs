@@ -48,7 +48,7 @@ impl Carrier for Transaction<'_, Postgres> {
     async fn write_one(&mut self, sql: &Arc<str>, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
         let done = sqlx::query(AssertSqlSafe(sql.clone()))
-            .bind(event.id)
+            .bind(&row.id)
             .bind(&event.topic)
             .bind(&event.stream)
             .bind(&event.event_type)

@@ -42,7 +42,7 @@ impl Carrier for Transaction<'_> {
     async fn write_one(&mut self, sql: &Arc<str>, row: &Row<'_>) -> Result<u64, Failure> {
         let event = row.event;
         let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
-            (&event.id, Type::UUID),
+            (&row.id, Type::TEXT),
             (&event.topic, Type::TEXT),
             (&event.stream, Type::TEXT),
             (&event.event_type, Type::TEXT),
@@ -68,7 +68,7 @@ impl Carrier for Transaction<'_> {
 
     async fn write(&mut self, sql: &Arc<str>, columns: &Columns<'_>) -> Result<Vec<Answer>, Failure> {
         let parameters: [(&(dyn ToSql + Sync), Type); 20] = [
-            (&columns.id, Type::UUID_ARRAY),
+            (&columns.id, Type::TEXT_ARRAY),
             (&columns.topic, Type::TEXT_ARRAY),
             (&columns.stream, Type::TEXT_ARRAY),
             (&columns.event_type, Type::TEXT_ARRAY),

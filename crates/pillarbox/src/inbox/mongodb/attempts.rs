@@ -4,19 +4,18 @@ use std::{collections::HashMap, time::Duration};
 
 use mongodb::{
     Collection, Database,
-    bson::{DateTime, Document, doc},
+    bson::{Bson, DateTime, Document, doc},
     options::{ReturnDocument, WriteConcern},
 };
-use uuid::Uuid;
 
 use super::{
     super::attempts::{Attempts, Begun, EVENT_AGE_MAX, MEMBER_AGE_MAX, Place, ROWS_MAX},
     collection, collections, is_missing_collection, not_migrated,
 };
-use crate::inbox::InboxError;
+use crate::{event::EventId, inbox::InboxError};
 
 impl Attempts for Database {
-    async fn enter(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+    async fn enter(&self, at: Place<'_>, member: &EventId) -> Result<(), InboxError> {
         let attempts = attempts(self, at)?;
         // The upsert would create a missing collection. But if it is missing, `migrate` was not run.
         match attempts.list_indexes().await {
@@ -48,7 +47,7 @@ impl Attempts for Database {
         Ok(())
     }
 
-    async fn leave(&self, at: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+    async fn leave(&self, at: Place<'_>, member: &EventId) -> Result<(), InboxError> {
         attempts(self, at)?
             .delete_one(doc! { "_id": key(at.group, member) })
             .await?;
@@ -62,27 +61,32 @@ impl Attempts for Database {
         while found.advance().await? {
             let row = found.deserialize_current()?;
             let id = row.get_document("_id").and_then(|key| key.get_str("event_id"));
-            // Skip ids that aren't UUIDs; we never write them.
-            if let Some(id) = id.ok().and_then(|id| id.parse::<Uuid>().ok()) {
-                begun.insert(id, times(&row));
+            if let Ok(id) = id {
+                begun.insert(EventId::from(id), times(&row));
             }
         }
         // Another consumer processed these events, while the one that wrote the row died.
         let (processed, _) = collections(self, at.inbox)?;
-        let ids: Vec<String> = begun.keys().map(Uuid::to_string).collect();
+        let ids: Vec<String> = begun.keys().map(EventId::to_string).collect();
         let seen = doc! { "consumer_group": at.group, "event_id": { "$in": ids } };
         let mut settled = processed.find(seen).await?;
         while settled.advance().await? {
             let row = settled.deserialize_current()?;
-            if let Some(id) = row.get_str("event_id").ok().and_then(|id| id.parse().ok()) {
+            if let Ok(id) = row.get_str("event_id") {
+                let id = EventId::from(id);
                 begun.remove(&id);
-                self.leave(at, id).await?;
+                self.leave(at, &id).await?;
             }
         }
         Ok(begun.into_iter().map(|(id, times)| Begun { id, times }).collect())
     }
 
-    async fn begins(&self, at: Place<'_>, event_id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {
+    async fn begins(
+        &self,
+        at: Place<'_>,
+        event_id: &EventId,
+        alone: bool,
+    ) -> Result<Option<u32>, InboxError> {
         let (processed, _) = collections(self, at.inbox)?;
         let seen = doc! { "consumer_group": at.group, "event_id": event_id.to_string() };
         if processed.find_one(seen).await?.is_some() {
@@ -102,7 +106,7 @@ impl Attempts for Database {
         Ok(row.map(|row| self::times(&row)))
     }
 
-    async fn ends(&self, at: Place<'_>, event_id: Uuid) -> Result<(), InboxError> {
+    async fn ends(&self, at: Place<'_>, event_id: &EventId) -> Result<(), InboxError> {
         let attempts = attempts(self, at)?;
         let row = doc! { "_id": key(at.group, event_id), "begun": { "$gt": 1 } };
         let fewer = attempts.update_one(row, doc! { "$inc": { "begun": -1 } }).await?;
@@ -123,7 +127,7 @@ pub(super) fn attempts(database: &Database, at: Place<'_>) -> Result<Collection<
     Ok(database.collection_with_options(attempts.name(), durable))
 }
 
-pub(super) fn key(group: &str, event_id: Uuid) -> Document {
+pub(super) fn key(group: &str, event_id: &EventId) -> Document {
     doc! { "consumer_group": group, "event_id": event_id.to_string() }
 }
 
@@ -131,7 +135,7 @@ pub(super) fn key(group: &str, event_id: Uuid) -> Document {
 fn of_group(group: &str) -> Document {
     doc! { "_id": {
         "$gte": { "consumer_group": group, "event_id": "" },
-        "$lt": { "consumer_group": group, "event_id": "~" },
+        "$lt": { "consumer_group": group, "event_id": Bson::MaxKey },
     } }
 }
 

@@ -1,7 +1,7 @@
 -- The inbox: what each group of consumers has processed. No index mentions a column that changes.
 create table if not exists {processed} (
     consumer_group text not null,
-    event_id uuid not null,
+    event_id text not null,
     entity_id text,
     entity_version bigint,
     processed_at timestamptz not null default now(),
@@ -21,8 +21,22 @@ create table if not exists {versions} (
 -- near a start.
 create table if not exists {attempts} (
     consumer_group text not null,
-    event_id uuid not null,
+    event_id text not null,
     begun integer not null,
     begun_at timestamptz not null default now(),
     primary key (consumer_group, event_id)
 );
+-- An id was a UUID once. Stop the consumers first: older ones can't read a text.
+do $$
+declare
+    old record;
+begin
+    for old in
+        select a.attrelid::regclass as name
+        from pg_attribute a
+        where a.attrelid in ('{processed}'::regclass, '{attempts}'::regclass) and a.attname = 'event_id'
+          and a.atttypid = 'uuid'::regtype
+    loop
+        execute format('alter table %s alter column event_id type text', old.name);
+    end loop;
+end $$;

@@ -9,6 +9,7 @@ use async_nats::jetstream::{
     stream::{Config, DiscardPolicy},
 };
 use futures::StreamExt;
+use pillarbox::EventId;
 use pillarbox_testkit::{
     ledger::Ledger,
     proxy::Proxy,
@@ -17,7 +18,6 @@ use pillarbox_testkit::{
 };
 use rand::RngExt;
 use tokio::sync::Mutex;
-use uuid::Uuid;
 
 use super::Broker;
 use crate::campaigns::until_answered;
@@ -40,7 +40,7 @@ pub(in crate::campaigns) struct JetStream {
 struct Receiver {
     position: u64,
     /// The ids since the stream was created. A new stream does not know the ids of the old one.
-    ids: HashSet<Uuid>,
+    ids: HashSet<EventId>,
     copies: usize,
 }
 
@@ -136,11 +136,11 @@ impl Receiver {
                 .headers
                 .as_ref()
                 .and_then(|headers| headers.get("Nats-Msg-Id"));
-            let id: Uuid = id.context("a message without an id")?.as_str().parse()?;
+            let id: EventId = id.context("a message without an id")?.as_str().into();
             let sequence = message.info().map_err(anyhow::Error::msg)?.stream_sequence;
             anyhow::ensure!(sequence > self.position, "the consumer went back");
             self.position = sequence;
-            self.copies += usize::from(!self.ids.insert(id));
+            self.copies += usize::from(!self.ids.insert(id.clone()));
             ledger.seen(id);
         }
         Ok(())

@@ -6,6 +6,7 @@ use mongodb::{
     Client, Collection,
     bson::{Document, doc},
 };
+use pillarbox::EventId;
 use pillarbox_testkit::{
     ledger::Ledger,
     proxy::Proxy,
@@ -15,7 +16,6 @@ use pillarbox_testkit::{
 use rand::RngExt;
 use tokio::{sync::Mutex, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{Charges, Database};
 use crate::campaigns::{intersection, producers::mongodb as producers, until_answered};
@@ -81,11 +81,11 @@ impl Database for MongoDb {
         storm.add(|source| close_connections(client, source));
     }
 
-    async fn which_exist(&self, ids: &[Uuid]) -> HashSet<Uuid> {
+    async fn which_exist(&self, ids: &[EventId]) -> HashSet<EventId> {
         let mut found = Vec::new();
         for id in ids {
             let there = self.count(doc! {"event_id": id.to_string()}).await;
-            found.extend((there > 0).then_some(*id));
+            found.extend((there > 0).then_some(id.clone()));
         }
         intersection(ids, found)
     }

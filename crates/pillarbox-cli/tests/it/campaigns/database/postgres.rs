@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
+use pillarbox::EventId;
 use pillarbox_testkit::{
     ledger::Ledger,
     proxy::Proxy,
@@ -12,7 +13,6 @@ use rand::RngExt;
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use tokio::{sync::Mutex, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{Charges, Database};
 use crate::campaigns::{intersection, producers::postgres as producers, until_answered};
@@ -76,8 +76,8 @@ impl Database for Postgres {
         storm.add(|source| end_sessions(pool, source));
     }
 
-    async fn which_exist(&self, ids: &[Uuid]) -> HashSet<Uuid> {
-        let found: Vec<Uuid> = until_answered(async || {
+    async fn which_exist(&self, ids: &[EventId]) -> HashSet<EventId> {
+        let found: Vec<EventId> = until_answered(async || {
             sqlx::query_scalar("select id from outbox_events where id = any($1)")
                 .bind(ids)
                 .fetch_all(&self.pool)

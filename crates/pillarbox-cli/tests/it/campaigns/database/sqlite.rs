@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
+use pillarbox::EventId;
 use pillarbox_testkit::{
     ledger::Ledger,
     proxy::Proxy,
@@ -13,7 +14,6 @@ use sqlx::{
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{Charges, Database};
 use crate::campaigns::{intersection, producers::sqlite as producers, until_answered};
@@ -74,7 +74,7 @@ impl Database for Sqlite {
         storm.add(|source| lock_file(options, source));
     }
 
-    async fn which_exist(&self, ids: &[Uuid]) -> HashSet<Uuid> {
+    async fn which_exist(&self, ids: &[EventId]) -> HashSet<EventId> {
         let mut found = Vec::new();
         for id in ids {
             let there: i64 = until_answered(async || {
@@ -84,7 +84,7 @@ impl Database for Sqlite {
                     .await
             })
             .await;
-            found.extend((there > 0).then_some(*id));
+            found.extend((there > 0).then_some(id.clone()));
         }
         intersection(ids, found)
     }

@@ -176,7 +176,7 @@ async fn insert(tx: &mut Transaction<'_, Postgres>, way: Way, event: &Event) -> 
         }
     };
     sqlx::query(sql)
-        .bind(event.id)
+        .bind(event.id.to_string())
         .bind(&event.topic)
         .bind(&event.event_type)
         .bind(&event.aggregate_type)

@@ -11,12 +11,11 @@ use mongodb::{
     bson::{Document, doc},
     options::ReturnDocument,
 };
-use pillarbox::Outbox;
+use pillarbox::{EventId, Outbox};
 use pillarbox_testkit::{ledger::Ledger, servers::Kafka, servers::Mongo, wait};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{Binary, Config, PATIENCE, event, kafka::TOPIC};
 
@@ -126,7 +125,7 @@ impl MongoScene {
 /// The events of one transaction.
 struct Written {
     key: String,
-    events: Vec<(Uuid, u64)>,
+    events: Vec<(EventId, u64)>,
 }
 
 /// Many concurrent transactions until it is stopped. Some abort, some commit late.
@@ -235,13 +234,13 @@ impl Application {
 
     fn committed(&self, written: &Written) {
         for (id, n) in &written.events {
-            self.ledger.committed(*id, &written.key, *n);
+            self.ledger.committed(id.clone(), &written.key, *n);
         }
     }
 
     fn rolled_back(&self, written: &Written) {
         for (id, _) in &written.events {
-            self.ledger.rolled_back(*id);
+            self.ledger.rolled_back(id.clone());
         }
     }
 

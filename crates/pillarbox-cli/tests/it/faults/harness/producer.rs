@@ -5,13 +5,12 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::{EnqueueError, Enqueued, Outbox};
+use pillarbox::{EnqueueError, Enqueued, EventId, Outbox};
 use pillarbox_testkit::ledger::Ledger;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{PATIENCE, Scene, event};
 
@@ -25,7 +24,7 @@ pub(in super::super) struct Producer {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Written {
     key: String,
-    events: Vec<(Uuid, u64)>,
+    events: Vec<(EventId, u64)>,
 }
 
 impl Producer {
@@ -81,20 +80,26 @@ impl Producer {
 
     pub(in super::super) fn committed(&self, written: &Written) {
         for (id, n) in &written.events {
-            self.ledger.committed(*id, &written.key, *n);
+            self.ledger.committed(id.clone(), &written.key, *n);
         }
     }
 
     pub(in super::super) fn rolled_back(&self, written: &Written) {
         for (id, _) in &written.events {
-            self.ledger.rolled_back(*id);
+            self.ledger.rolled_back(id.clone());
         }
     }
 
     /// If a commit got no answer, asks the database whether the events exist.
     async fn look_up(&self, written: &Written) {
         let there: i64 = sqlx::query_scalar("select count(*) from outbox_events where id = any($1)")
-            .bind(written.events.iter().map(|(id, _)| *id).collect::<Vec<_>>())
+            .bind(
+                written
+                    .events
+                    .iter()
+                    .map(|(id, _)| id.clone())
+                    .collect::<Vec<_>>(),
+            )
             .fetch_one(&self.pool)
             .await
             .unwrap();

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf, Timestamp, doc};
-use pillarbox::Limits;
-use uuid::Uuid;
+use pillarbox::{EventId, Limits};
 
 use super::{
     super::{
@@ -226,7 +225,7 @@ impl Action<'_> {
         tx: &mut Tx<'_>,
         chosen: &Chosen,
         action: &str,
-        new_ids: &BTreeMap<Seq, Uuid>,
+        new_ids: &BTreeMap<Seq, EventId>,
     ) -> Result<(), TxError> {
         if chosen.letters.is_empty() {
             return Ok(());
@@ -246,7 +245,7 @@ impl Action<'_> {
                 "at": chosen.now,
                 "by": &self.actor.by,
                 "why": &self.actor.why,
-                "new_id": new_ids.get(&letter.seq).map(Uuid::to_string),
+                "new_id": new_ids.get(&letter.seq).map(EventId::to_string),
             }
         });
         tx.at
@@ -303,13 +302,13 @@ async fn unblock(tx: &mut Tx<'_>, chosen: &mut Chosen) -> Result<(), TxError> {
 }
 
 /// The same event as if never tried, with its seq and the copy's id. `None` if it can't be read.
-fn copied(event: &RawDocumentBuf, now: DateTime) -> Option<(Seq, Uuid, Document)> {
+fn copied(event: &RawDocumentBuf, now: DateTime) -> Option<(Seq, EventId, Document)> {
     let stored = document::event(event, within(&Limits::default())).ok()?;
     let mut copy = Document::try_from(event).ok()?;
     for name in STATE {
         copy.remove(name);
     }
-    let id = Uuid::now_v7();
+    let id = EventId::new();
     copy.insert("event_id", id.to_string());
     // The server replaces it by a tick of its clock.
     copy.insert(

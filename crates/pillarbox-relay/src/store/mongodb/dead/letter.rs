@@ -1,12 +1,11 @@
 //! A dead letter, as stored.
 
 use mongodb::bson::{Bson, Document, doc};
-use uuid::Uuid;
+use pillarbox::EventId;
 
 use super::super::{document, field};
 use crate::{
     dead::{DeadLetter, DeadState, Failure, Recovery, RecoveryAction},
-    event::Seq,
     settlement::DeadReason,
 };
 
@@ -31,20 +30,18 @@ pub(super) fn letter(found: &Document) -> DeadLetter {
     }
 }
 
-/// The event's id. If that is not a UUID, an id made from the seq, so that people can still select the letter.
-pub(in super::super) fn id(found: &Document) -> Uuid {
-    let id = field::id(found, "event_id").filter(|id| !id.is_nil());
-    id.unwrap_or(Uuid::from_u64_pair(0, field::seq(found, "_id").unsigned_abs()))
+/// The event's id. If that is not a text, an id made from the seq, so that people can still select the letter.
+pub(in super::super) fn id(found: &Document) -> EventId {
+    let id = field::id(found, "event_id").filter(|id| id.text_bytes() > 0);
+    id.unwrap_or_else(|| document::id_of_seq(field::seq(found, "_id")))
 }
 
 /// The letters with these [`id`]s.
-pub(super) fn with_ids(ids: &[Uuid]) -> Document {
+pub(super) fn with_ids(ids: &[EventId]) -> Document {
     let (mut texts, mut seqs) = (Vec::new(), Vec::new());
     for id in ids {
-        match id.as_u64_pair() {
-            (0, seq) => seqs.push(Seq::try_from(seq).unwrap_or(0)),
-            _ => texts.push(id.to_string()),
-        }
+        seqs.extend(document::seq_of_id(id));
+        texts.push(id.to_string());
     }
     let by_text = doc! { "event_id": { "$in": texts } };
     match seqs.is_empty() {

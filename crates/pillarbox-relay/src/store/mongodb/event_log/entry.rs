@@ -2,23 +2,19 @@
 
 use mongodb::bson::{Bson, DateTime, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, raw::cstr};
 use pillarbox::{Event, wire};
-use uuid::Uuid;
 
 use super::super::{
     after_death::Letter,
     batch::{Known, count},
     dead::failures,
-    document, field,
+    document::{self, cut},
+    field,
 };
 use super::append::Deliveries;
 use crate::{
-    event::Seq,
     event_log::{LogEntry, LogOutcome, LogRow, Position, Stretch},
     settlement::DeadReason,
 };
-
-/// The most characters in a text that is searched. A correlation id and texts of unreadable events can have more.
-const CHARS_MAX: usize = 255;
 
 /// What the entry of a delivery copies from its event, and the event's lane.
 pub(super) fn copied_fields() -> Document {
@@ -34,19 +30,12 @@ pub(super) fn copied_fields() -> Document {
     }
 }
 
-/// The event's id in one spelling, whatever its own is.
+/// The event's id. An id that is not a text is replaced by one that is made from the seq, as in dead letters.
 pub(super) fn id(event: &RawDocument) -> String {
-    spelled(
-        event.get_str("event_id").unwrap_or_default(),
-        document::seq_of(event),
-    )
-}
-
-/// An id that is not a UUID is replaced by one that is made from the seq, as in dead letters.
-fn spelled(id: &str, seq: Seq) -> String {
-    let id = Uuid::try_parse(id).ok().filter(|id| !id.is_nil());
-    id.unwrap_or(Uuid::from_u64_pair(0, seq.unsigned_abs()))
-        .to_string()
+    match event.get_str("event_id") {
+        Ok(id) if !id.is_empty() => cut(id).to_owned(),
+        _ => document::id_of_seq(document::seq_of(event)).to_string(),
+    }
 }
 
 /// The entry of a delivery, from [`copied_fields`]. Fields without a value are left out of it.
@@ -57,7 +46,7 @@ pub(super) fn of(position: Position, event: &RawDocument, deliveries: &Deliverie
         match (name.as_str(), value) {
             ("lane", _) | (_, RawBsonRef::Null) => {}
             ("event_id", _) => entry.append(name, id(event).as_str()),
-            ("correlation_id", RawBsonRef::String(text)) => entry.append(name, cut(text).as_str()),
+            ("correlation_id", RawBsonRef::String(text)) => entry.append(name, cut(text)),
             _ => entry.append(name, value),
         }
     }
@@ -83,7 +72,7 @@ pub(super) fn of_death(
 ) -> Document {
     let mut entry = doc! {
         "_id": position, "status": "dead", "at": now, "seq": document::timestamp(letter.seq),
-        "event_id": spelled(event.text("event_id"), letter.seq), "retry_count": count(letter.attempts),
+        "event_id": cut(event.text("event_id")), "retry_count": count(letter.attempts),
         "reason": letter.reason.as_str(), "error": letter.error(), "failures": failures,
     };
     for name in ["sink", "relay"] {
@@ -113,10 +102,6 @@ pub(super) fn of_death(
         }
     }
     entry
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(CHARS_MAX).collect()
 }
 
 pub(super) fn void(position: Position, now: DateTime) -> Document {
@@ -158,7 +143,7 @@ pub(super) fn entry(found: &RawDocument) -> LogEntry {
     let narrow = |wide: i64| i32::try_from(wide).unwrap_or(i32::MAX);
     let number = |name: &str| fields.contains_key(name).then(|| field::number(&fields, name));
     let mut event = Event::to(field::text(&fields, "topic"))
-        .id(field::id(&fields, "event_id").unwrap_or_default())
+        .id(field::text(&fields, "event_id"))
         .event_type(field::text(&fields, "event_type"))
         .aggregate(
             field::text(&fields, "entity_type"),

@@ -1,18 +1,17 @@
 //! The event's own document in the outbox.
 
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use pillarbox::Limits;
-use uuid::Uuid;
+use pillarbox::{EventId, Limits};
 
 use super::super::{
     connection::Connection,
     dead::{failures, within},
     document, field,
 };
-use crate::{event::Seq, event_log::LifeRow, store::StoreError};
+use crate::{event_log::LifeRow, store::StoreError};
 
 /// The indexes `event_id` and `seq` serve it.
-pub(super) async fn row(connection: &Connection, id: Uuid) -> Result<Option<LifeRow>, StoreError> {
+pub(super) async fn row(connection: &Connection, id: &EventId) -> Result<Option<LifeRow>, StoreError> {
     let at = connection.collections().await?;
     let events = at.events.clone_with_type::<RawDocumentBuf>();
     let Some(found) = connection.run(events.find_one(with_id(id))).await? else {
@@ -45,10 +44,10 @@ pub(super) async fn row(connection: &Connection, id: Uuid) -> Result<Option<Life
 }
 
 /// An id that is made from the seq belongs to an event without a readable id.
-fn with_id(id: Uuid) -> Document {
-    match id.as_u64_pair() {
-        (0, seq) => doc! { "seq": document::timestamp(Seq::try_from(seq).unwrap_or(0)) },
-        _ => doc! { "event_id": id.to_string() },
+fn with_id(id: &EventId) -> Document {
+    match document::seq_of_id(id) {
+        Some(seq) => doc! { "seq": document::timestamp(seq) },
+        None => doc! { "event_id": id.to_string() },
     }
 }
 

@@ -171,7 +171,7 @@ async fn without_the_right_to_create_the_function_the_tables_are_created() {
     for (before, advice) in [(&*foreign, grant), (without, create.clone())] {
         place.run(before).await;
         let done = store.migrate().await.unwrap();
-        assert_eq!(done, ["nothing to do: version 7 is there"]);
+        assert_eq!(done, ["nothing to do: version 8 is there"]);
         let missing = store.missing().await.unwrap();
         assert!(missing[0].contains(&advice), "{missing:?}");
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pillarbox::EventId;
 use pillarbox_relay::{
     Sink,
     envelope::{Envelope, Mode},
@@ -15,7 +16,6 @@ use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::{BaseProducer, BaseRecord, Producer},
 };
-use uuid::Uuid;
 
 use super::harness::{new_topic, open, to};
 
@@ -23,14 +23,14 @@ async fn audited(sink: &KafkaSink) -> Audited {
     sink.audit().unwrap().audit().await
 }
 
-async fn publish_one(sink: &KafkaSink, outgoing: &Outgoing) -> Uuid {
+async fn publish_one(sink: &KafkaSink, outgoing: &Outgoing) -> EventId {
     let outcomes = sink.publish(std::slice::from_ref(outgoing)).await;
     assert_eq!(outcomes, [Outcome::Delivered]);
-    outgoing.event.event.id
+    outgoing.event.event.id.clone()
 }
 
 /// Each in its own batch, so that each has a receipt.
-async fn publish(sink: &KafkaSink, topic: &str, count: usize) -> Vec<Uuid> {
+async fn publish(sink: &KafkaSink, topic: &str, count: usize) -> Vec<EventId> {
     let mut ids = Vec::new();
     for _ in 0..count {
         ids.push(publish_one(sink, &to(topic, event("a", "1"))).await);

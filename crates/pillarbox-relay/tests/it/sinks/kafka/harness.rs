@@ -146,7 +146,7 @@ fn arrived_of(message: &impl Message) -> Arrived {
 pub(super) fn in_order(arrived: &[Arrived], events: usize) {
     let mut seen = HashSet::new();
     let mut last: HashMap<&str, i64> = HashMap::new();
-    for event in arrived.iter().filter(|event| seen.insert(event.id)) {
+    for event in arrived.iter().filter(|event| seen.insert(event.id.clone())) {
         let number: i64 = std::str::from_utf8(&event.payload).unwrap().parse().unwrap();
         let before = last.insert(&event.key, number);
         assert!(

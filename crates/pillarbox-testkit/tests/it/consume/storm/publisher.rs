@@ -4,11 +4,11 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_nats::jetstream;
+use pillarbox::EventId;
 use pillarbox_testkit::ledger::Ledger;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::SUBJECT;
 use crate::consume::harness::{Published, headers};
@@ -51,11 +51,12 @@ impl Publisher {
             let key = rng.random_range(0..KEYS);
             let version = versions.entry(key).or_default();
             *version += 1;
-            let event = (Uuid::now_v7(), format!("k-{key}"), *version);
+            let event = (EventId::new(), format!("k-{key}"), *version);
             while !publish(&context, &event, true).await {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            self.ledger.committed(event.0, &event.1, event.2.unsigned_abs());
+            self.ledger
+                .committed(event.0.clone(), &event.1, event.2.unsigned_abs());
             if rng.random_range(0..COPIED) == 0 {
                 publish(&context, &event, false).await;
             }

@@ -18,7 +18,6 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use uuid::Uuid;
 
 use self::database::{MEMBER, Memory, Open, STRANGER};
 use crate::{
@@ -30,6 +29,7 @@ use crate::{
         message::Message,
         source::{Incoming, Letters, Note, Source},
     },
+    event::EventId,
     inbox::Inbox,
 };
 
@@ -119,7 +119,7 @@ impl Stage {
     {
         let memory = Memory::default();
         let rows = begun.iter().map(|(position, times)| (id(*position), *times));
-        memory.tables().begun = rows.chain([(STRANGER, 0)]).collect();
+        memory.tables().begun = rows.chain([(STRANGER.into(), 0)]).collect();
         Self::open_on(memory, change, script)
     }
 
@@ -134,7 +134,7 @@ impl Stage {
         let calls = Arc::new(AtomicUsize::new(0));
         let work = Work {
             group: "group".to_owned(),
-            member: MEMBER,
+            member: MEMBER.into(),
             database: memory.clone(),
             inbox: Inbox::default(),
             handler: Scripted {
@@ -281,8 +281,8 @@ impl Stage {
     }
 }
 
-fn id(position: u64) -> Uuid {
-    Uuid::from_u128(u128::from(position) + 1)
+fn id(position: u64) -> EventId {
+    format!("event {position}").into()
 }
 
 pub(super) fn event(position: u64, key: &str) -> Message {

@@ -1,5 +1,5 @@
 -- The relays that are alive, with their lanes. Reads a few rows and 256; locks nothing.
-select r.id, r.name, (extract(epoch from clock_timestamp() - r.seen_at) * 1000000)::bigint,
+select r.id::text, r.name, (extract(epoch from clock_timestamp() - r.seen_at) * 1000000)::bigint,
        (select count(*) from {events_lanes} l join {events_leases} s on s.lane = l.lane
         where l.owner = r.id and s.lease_until > now()),
        r.troubles::text

@@ -12,7 +12,8 @@ select case when $1::text is null then s.snapshot::text end,
        null::bigint,
        null::bigint,
        null::boolean,
-       p.seq, p.lane, p.id,
+       p.seq, p.lane,
+       case when p.bytes <= $6 then p.id end,
        case when p.bytes <= $6 then p.topic end,
        case when p.bytes <= $6 then p.stream end,
        case when p.bytes <= $6 then p.event_type end,
@@ -34,7 +35,7 @@ left join lateral (
            octet_length(e.payload)
            -- A compressed value may be much larger. Then page.sql finds the exact size.
            + pg_column_size(e.headers) * case when pg_column_compression(e.headers) is null then 1 else 256 end
-           + octet_length(e.topic) + octet_length(e.event_type) + octet_length(e.aggregate_type)
+           + octet_length(e.id) + octet_length(e.topic) + octet_length(e.event_type) + octet_length(e.aggregate_type)
            + octet_length(e.aggregate_id) + coalesce(octet_length(e.stream), 0)
            + coalesce(octet_length(e.partition_key), 0) + coalesce(octet_length(e.project_id), 0)
            + coalesce(octet_length(e.user_id), 0)::bigint as bytes

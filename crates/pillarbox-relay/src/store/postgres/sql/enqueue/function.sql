@@ -1,3 +1,12 @@
+-- Before version 8 an id was a UUID, and these would be other functions.
+drop function if exists
+    {enqueue}(text, text, text, text, text, text, bigint, jsonb, uuid, text, integer, text, text, timestamptz, integer,
+              bigint, bigint, double precision, text, text, boolean),
+    {enqueue}(text, text, text, json, text, text, bigint, jsonb, uuid, text, integer, text, text, timestamptz, integer,
+              bigint, bigint, double precision, text, text, boolean),
+    {enqueue}(text, text, text, jsonb, text, text, bigint, jsonb, uuid, text, integer, text, text, timestamptz, integer,
+              bigint, bigint, double precision, text, text, boolean);
+
 -- Writes one event in the caller's transaction, for applications in any language, and returns its id. Checks what
 -- the library checks and raises the same texts, with the SQLSTATE PB400, or PB429 if too many events are pending.
 -- The unique index on id finds an event with the same id; then nothing is written. Locks only what it inserts, and
@@ -7,19 +16,19 @@
 create or replace function {enqueue}(
     topic text, key text, event_type text, payload text,
     aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
-    headers jsonb default '{}', id uuid default null, stream text default null, schema_version integer default 1,
+    headers jsonb default '{}', id text default null, stream text default null, schema_version integer default 1,
     project_id text default null, user_id text default null, available_at timestamptz default null,
     max_attempts integer default null, base_delay_ms bigint default null, max_delay_ms bigint default null,
     backoff_multiplier double precision default null, correlation_id text default null, traceparent text default null,
     lock_key boolean default false
-) returns uuid language plpgsql as $function$
+) returns text language plpgsql as $function$
 #variable_conflict use_variable
 declare
     -- Version 7, which starts with the time: new index entries are next to each other.
-    new_id         constant uuid := coalesce(id, encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing
-        substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1), 52, 1), 53, 1), 'hex')::uuid);
+    new_id         constant text := coalesce(id, encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing
+        substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1), 52, 1), 53, 1), 'hex')::uuid::text);
     usual          boolean;
-    written        uuid;
+    written        text;
     refusal        text;
     partition_key  text;
 begin
@@ -29,9 +38,9 @@ begin
     begin
         -- A subtransaction that writes nothing, so it uses no transaction id.
         usual := payload::json is not null
-            and '' <> all (array[topic, key, event_type, coalesce(aggregate_type, topic), coalesce(aggregate_id, key)])
-            and concat(topic, key, event_type, aggregate_type, aggregate_id) !~ '[\u0001-\u001f\u007f-\u009f]'
-            and octet_length(concat(topic, key, event_type, aggregate_type, aggregate_id)) <= 255
+            and '' <> all (array[new_id, topic, key, event_type, coalesce(aggregate_type, topic), coalesce(aggregate_id, key)])
+            and concat(new_id, topic, key, event_type, aggregate_type, aggregate_id) !~ '[\u0001-\u001f\u007f-\u009f]'
+            and octet_length(concat(topic, key, event_type, aggregate_type, aggregate_id)) <= 255 and octet_length(new_id) <= 255
             and topic !~ '[ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
             and octet_length(payload) <= coalesce(nullif(current_setting('pillarbox.payload_bytes_max', true), ''), '1048576')::bigint
             and octet_length(payload) - octet_length(translate(payload, '[{', '')) <= 512
@@ -79,7 +88,7 @@ begin
     if correlation_id is not null then
         headers := headers || jsonb_build_object('correlation-id', correlation_id);
     end if;
-    refusal := {refusal}(topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id,
+    refusal := {refusal}(new_id, topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id,
                          aggregate_version, schema_version, available_at, max_attempts, base_delay_ms, max_delay_ms,
                          backoff_multiplier, headers, payload);
     if new_id = '00000000-0000-0000-0000-000000000000' then
@@ -116,12 +125,12 @@ end $function$;
 create or replace function {enqueue}(
     topic text, key text, event_type text, payload json,
     aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
-    headers jsonb default '{}', id uuid default null, stream text default null, schema_version integer default 1,
+    headers jsonb default '{}', id text default null, stream text default null, schema_version integer default 1,
     project_id text default null, user_id text default null, available_at timestamptz default null,
     max_attempts integer default null, base_delay_ms bigint default null, max_delay_ms bigint default null,
     backoff_multiplier double precision default null, correlation_id text default null, traceparent text default null,
     lock_key boolean default false
-) returns uuid language sql as $function$
+) returns text language sql as $function$
     select {enqueue}(topic, key, event_type, payload::text, aggregate_type, aggregate_id, aggregate_version, headers, id,
                      stream, schema_version, project_id, user_id, available_at, max_attempts, base_delay_ms, max_delay_ms,
                      backoff_multiplier, correlation_id, traceparent, lock_key)
@@ -129,12 +138,12 @@ $function$;
 create or replace function {enqueue}(
     topic text, key text, event_type text, payload jsonb,
     aggregate_type text default null, aggregate_id text default null, aggregate_version bigint default null,
-    headers jsonb default '{}', id uuid default null, stream text default null, schema_version integer default 1,
+    headers jsonb default '{}', id text default null, stream text default null, schema_version integer default 1,
     project_id text default null, user_id text default null, available_at timestamptz default null,
     max_attempts integer default null, base_delay_ms bigint default null, max_delay_ms bigint default null,
     backoff_multiplier double precision default null, correlation_id text default null, traceparent text default null,
     lock_key boolean default false
-) returns uuid language sql as $function$
+) returns text language sql as $function$
     select {enqueue}(topic, key, event_type, payload::text, aggregate_type, aggregate_id, aggregate_version, headers, id,
                      stream, schema_version, project_id, user_id, available_at, max_attempts, base_delay_ms, max_delay_ms,
                      backoff_multiplier, correlation_id, traceparent, lock_key)

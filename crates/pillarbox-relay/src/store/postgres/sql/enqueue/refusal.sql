@@ -1,7 +1,7 @@
 -- Why an event can't be written, in the same words as the library's check (crates/pillarbox/src/check.rs; a
 -- property test compares the two), or null. Reads no table and locks nothing.
 create or replace function {refusal}(
-    topic text, event_type text, aggregate_type text, aggregate_id text, partition_key text, stream text, project_id text,
+    id text, topic text, event_type text, aggregate_type text, aggregate_id text, partition_key text, stream text, project_id text,
     user_id text, aggregate_version bigint, schema_version integer, available_at timestamptz, max_attempts integer,
     base_delay_ms bigint, max_delay_ms bigint, backoff_multiplier double precision, headers jsonb, payload text
 ) returns text language plpgsql as $function$
@@ -23,20 +23,20 @@ declare
     header  record;
 begin
     -- One expression for the usual case. Only if a name is wrong, find out which one and why.
-    if least(octet_length(coalesce(topic, '')), octet_length(coalesce(event_type, '')), octet_length(coalesce(aggregate_type, '')),
+    if least(octet_length(coalesce(id, '')), octet_length(coalesce(topic, '')), octet_length(coalesce(event_type, '')), octet_length(coalesce(aggregate_type, '')),
              octet_length(coalesce(aggregate_id, '')), octet_length(partition_key), octet_length(stream),
              octet_length(project_id), octet_length(user_id)) < 1
-       or greatest(octet_length(topic), octet_length(event_type), octet_length(aggregate_type), octet_length(aggregate_id),
+       or greatest(octet_length(id), octet_length(topic), octet_length(event_type), octet_length(aggregate_type), octet_length(aggregate_id),
                    octet_length(partition_key), octet_length(stream), octet_length(project_id),
                    octet_length(user_id)) > name_bytes_max
        or topic ~ whitespace
-       or concat(topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id) ~ control
+       or concat(id, topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id) ~ control
     then
-        names := array['topic', 'event_type', 'aggregate_type', 'aggregate_id', 'partition_key', 'stream', 'project_id', 'user_id'];
-        texts := array[topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id];
-        for n in 1..8 loop
+        names := array['id', 'topic', 'event_type', 'aggregate_type', 'aggregate_id', 'partition_key', 'stream', 'project_id', 'user_id'];
+        texts := array[id, topic, event_type, aggregate_type, aggregate_id, partition_key, stream, project_id, user_id];
+        for n in 1..9 loop
             field := names[n];
-            if texts[n] is null and n > 4 then
+            if texts[n] is null and n > 5 then
                 continue;
             elsif coalesce(texts[n], '') = '' then
                 return field || ' is empty';
@@ -44,7 +44,7 @@ begin
                 return format('%s has %s bytes; %s are allowed', field, octet_length(texts[n]), name_bytes_max);
             end if;
             found := substring(texts[n] from control);
-            if found is null and n = 1 then
+            if found is null and n = 2 then
                 found := substring(texts[n] from whitespace);
             end if;
             exit when found is not null;

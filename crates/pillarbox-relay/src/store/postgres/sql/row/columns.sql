@@ -1,4 +1,5 @@
-p.seq, p.lane, p.id,
+p.seq, p.lane,
+       case when p.name_bytes <= {names_max} then p.id end,
        case when p.name_bytes <= {names_max} or octet_length(p.topic) <= {name_max} then p.topic end,
        case when p.name_bytes <= {names_max} then p.stream end,
        case when p.name_bytes <= {names_max} then p.event_type end,

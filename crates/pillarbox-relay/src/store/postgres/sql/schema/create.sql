@@ -1,4 +1,4 @@
--- The outbox, version 7. Every statement can be run again and then changes nothing. It upgrades versions 2 to 6.
+-- The outbox, version 8. Every statement can be run again and then changes nothing. It upgrades versions 2 to 7.
 --
 -- An application's role needs: insert and select on {events}, select on {events_asleep}, {events_pressure} and the
 -- sequence {events_seq}, and usage on the schema of the function it calls. The relay's role needs: select, insert,
@@ -30,7 +30,8 @@ create table if not exists {events} (
     -- Generated, so that a plain insert from any language has one.
     lane                smallint not null
                         generated always as ((hashtextextended(coalesce(partition_key, aggregate_id), 0) & 255)::smallint) stored,
-    id                  uuid not null default gen_random_uuid() constraint {index_id} unique,
+    -- Any text of up to 255 bytes. The collation makes comparing cheap.
+    id                  text collate "C" not null default gen_random_uuid()::text constraint {index_id} unique,
     topic               text not null,
     stream              text,
     event_type          text not null,
@@ -122,7 +123,7 @@ alter table {events_relays} add column if not exists troubles jsonb not null def
 -- Dead letters: the event's identity, the reason, and the state. The event itself stays in the main table.
 create table if not exists {dead} (
     seq          bigint primary key,
-    id           uuid not null,
+    id           text collate "C" not null,
     topic        text not null,
     key          text not null,
     event_type   text not null,
@@ -149,7 +150,7 @@ create table if not exists {events_recoveries} (
     at      timestamptz not null default now(),
     by      text not null,
     why     text,
-    new_id  uuid
+    new_id  text
 );
 create index if not exists {index_recoveries_seq} on {events_recoveries} (seq);
 
@@ -176,7 +177,7 @@ create table if not exists {events_log} (
     status             text not null constraint {index_log_status} check (status in ('published', 'dead', 'void')),
     at                 timestamptz not null,
     seq                bigint not null,
-    id                 uuid,
+    id                 text collate "C",
     topic              text,
     stream             text,
     event_type         text,
@@ -206,6 +207,29 @@ create index if not exists {index_log_project} on {events_log} (project_id, posi
 create index if not exists {index_log_user} on {events_log} (user_id, position) where user_id is not null;
 create index if not exists {index_log_correlation} on {events_log} (correlation_id, position) where correlation_id is not null;
 
+-- Ids were UUIDs before version 8. Changing the type writes the table anew and blocks writers meanwhile.
+do $$
+declare
+    old record;
+begin
+    for old in
+        select a.attrelid::regclass as name, a.attname as column, a.atthasdef as has_default
+        from pg_attribute a
+        where a.atttypid = 'uuid'::regtype
+          and (a.attrelid, a.attname) in (
+              ('{events}'::regclass, 'id'), ('{dead}'::regclass, 'id'), ('{events_log}'::regclass, 'id'),
+              ('{events_recoveries}'::regclass, 'new_id'))
+    loop
+        if old.has_default then
+            execute format('alter table %s alter column %I drop default', old.name, old.column);
+        end if;
+        execute format('alter table %s alter column %I type text collate "C"', old.name, old.column);
+        if old.has_default then
+            execute format('alter table %s alter column %I set default gen_random_uuid()::text', old.name, old.column);
+        end if;
+    end loop;
+end $$;
+
 -- The tables that earlier versions had instead. After the upgrade, notices are sent once more for everything that
 -- is still open.
 drop table if exists {events_notices}, {events_notice_sends}, {events_schedules};
@@ -226,8 +250,8 @@ alter table {events_meta} add column if not exists events_file bigint, add colum
 -- What the positions of the event log belong to: the file of their counter and the server's timeline. Null: unknown.
 alter table {events_meta} add column if not exists log_file bigint, add column if not exists timeline text;
 insert into {events_meta} (version, system_identifier, events_file, seq_file, log_file, timeline)
-select 7, system_identifier, pg_relation_filenode('{events}'::regclass)::bigint,
+select 8, system_identifier, pg_relation_filenode('{events}'::regclass)::bigint,
        pg_relation_filenode('{events_seq}'::regclass)::bigint, pg_relation_filenode('{events_log_position}'::regclass)::bigint,
        left(pg_walfile_name(pg_current_wal_lsn()), 8)
 from pg_control_system() on conflict do nothing;
-update {events_meta} set version = 7 where version between 2 and 6;
+update {events_meta} set version = 8 where version between 2 and 7;

@@ -18,7 +18,7 @@ written as (
     where e.seq = d.seq
       and e.status in ('pending', 'failed', 'held', 'delayed')
     -- Cut to the length that a readable event can have.
-    returning e.seq, e.id, left(e.topic, 255) as topic, left(coalesce(e.partition_key, e.aggregate_id), 255) as key,
+    returning e.seq, left(e.id, 255) as id, left(e.topic, 255) as topic, left(coalesce(e.partition_key, e.aggregate_id), 255) as key,
               left(e.event_type, 255) as event_type, d.attempts, d.reason, d.failure, d.tried, d.fingerprint
 ),
 letters as (

@@ -1,4 +1,4 @@
-e.seq, e.lane, e.id,
+e.seq, e.lane, iif(s.name_bytes <= {names_max}, e.id, null),
     iif(s.name_bytes <= {names_max} or octet_length(e.topic) <= {name_max}, e.topic, null),
     iif(s.name_bytes <= {names_max}, e.stream, null),
     -- If the texts are too large, their size.

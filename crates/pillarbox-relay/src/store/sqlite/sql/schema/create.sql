@@ -1,4 +1,4 @@
--- The outbox, schema version 7.
+-- The outbox, schema version 8.
 
 -- seq is the order of writing and of committing: SQLite lets one transaction write at a time. id is text, because
 -- people read it and any language can write it; a blob would save 20 bytes a row. Times are microseconds since
@@ -205,5 +205,5 @@ create table if not exists {events_meta} (
 
 -- Never overwrites another version, because the tables of that version are unchanged. Versions 3 to 6 lacked some
 -- of these tables.
-insert into {events_meta} (name, value) values ('schema_version', '7') on conflict (name) do nothing;
-update {events_meta} set value = '7' where name = 'schema_version' and value in ('3', '4', '5', '6');
+insert into {events_meta} (name, value) values ('schema_version', '8') on conflict (name) do nothing;
+update {events_meta} set value = '8' where name = 'schema_version' and value in ('3', '4', '5', '6', '7');

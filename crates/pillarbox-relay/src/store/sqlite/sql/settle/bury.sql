@@ -1,21 +1,13 @@
 -- Writes the open letters of events that are about to be marked dead, with the latest 20 failures. It runs before
--- they leave the side table, which has the earlier failures. Letters have ids in one spelling, whatever the event's
--- spelling is; the nil id replaces an id that is not a UUID. The primary keys of all three tables serve it.
+-- they leave the side table, which has the earlier failures. The primary keys of all three tables serve it.
 insert into {dead} (
     seq, id, topic, key, event_type, reason, error, attempts, sink, relay, fingerprint, failures, died_at
 )
 select
     e.seq,
-    iif(
-        length(i.hex) = 32 and i.hex not glob '*[^0-9a-f]*',
-        format(
-            '%s-%s-%s-%s-%s',
-            substr(i.hex, 1, 8), substr(i.hex, 9, 4), substr(i.hex, 13, 4), substr(i.hex, 17, 4), substr(i.hex, 21)
-        ),
-        '00000000-0000-0000-0000-000000000000'
-    ),
     -- Cut to the length that a readable event can have.
-    substr(e.topic, 1, 255), substr(coalesce(e.partition_key, e.aggregate_id), 1, 255), substr(e.event_type, 1, 255),
+    substr(e.id, 1, 255), substr(e.topic, 1, 255),
+    substr(coalesce(e.partition_key, e.aggregate_id), 1, 255), substr(e.event_type, 1, 255),
     d.value ->> 'reason',
     d.value ->> '$.failure.error', d.value ->> 'attempts', d.value ->> '$.failure.sink', d.value ->> '$.failure.relay',
     d.value ->> 'fingerprint',
@@ -30,7 +22,6 @@ select
     ?1
 from json_each(?2) as d
 join {events} as e on e.seq = d.value ->> 'seq'
-join (select seq, replace(lower(id), '-', '') as hex from {events}) as i on i.seq = e.seq
 left join {events_parked} as p on p.seq = e.seq
 where e.status not in ('published', 'dead')
 on conflict (seq) do update set

@@ -7,18 +7,17 @@ use std::{
 };
 
 use tokio::time::sleep;
-use uuid::Uuid;
 
 use crate::{
     enqueue::{EnqueueError, Enqueued, Outbox},
-    event::Event,
+    event::{Event, EventId},
     inbox::{Attempts, Begun, Database, Inbox, InboxError, Place, Remember, Seen, Sighting},
     pressure::Pressure,
     transaction::{Transaction, sealed},
 };
 
-pub(super) const MEMBER: Uuid = Uuid::from_u128(u128::MAX);
-pub(super) const STRANGER: Uuid = Uuid::from_u128(u128::MAX - 1);
+pub(super) const MEMBER: &str = "this consumer";
+pub(super) const STRANGER: &str = "another consumer";
 
 #[derive(Clone, Default)]
 pub(super) struct Memory {
@@ -27,9 +26,9 @@ pub(super) struct Memory {
 
 #[derive(Default)]
 pub(super) struct Tables {
-    pub(super) processed: HashSet<Uuid>,
+    pub(super) processed: HashSet<EventId>,
     pub(super) effects: Vec<String>,
-    pub(super) begun: HashMap<Uuid, u32>,
+    pub(super) begun: HashMap<EventId, u32>,
     pub(super) away: bool,
     pub(super) begins: usize,
     pub(super) commits_take: Duration,
@@ -40,8 +39,8 @@ pub(super) struct Tables {
 #[derive(Default)]
 pub(super) struct Open {
     pub(super) tables: Arc<Mutex<Tables>>,
-    pub(super) remembered: Option<Uuid>,
-    pub(super) ended: Option<Uuid>,
+    pub(super) remembered: Option<EventId>,
+    pub(super) ended: Option<EventId>,
     pub(super) effects: Vec<String>,
 }
 
@@ -74,29 +73,29 @@ impl sealed::Write for Open {
 
 impl sealed::Remember for Open {
     async fn remember(&mut self, _: &Inbox, sighting: Sighting<'_>) -> Result<Seen, InboxError> {
-        if self.tables.lock().unwrap().processed.contains(&sighting.event_id) {
+        if self.tables.lock().unwrap().processed.contains(sighting.event_id) {
             return Ok(Seen::Before);
         }
-        self.remembered = Some(sighting.event_id);
+        self.remembered = Some(sighting.event_id.clone());
         Ok(Seen::First)
     }
 
-    async fn ended(&mut self, _: &Inbox, _: &str, event_id: Uuid) -> Result<(), InboxError> {
-        self.ended = Some(event_id);
+    async fn ended(&mut self, _: &Inbox, _: &str, event_id: &EventId) -> Result<(), InboxError> {
+        self.ended = Some(event_id.clone());
         Ok(())
     }
 }
 
 impl Attempts for Memory {
-    async fn enter(&self, _: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+    async fn enter(&self, _: Place<'_>, member: &EventId) -> Result<(), InboxError> {
         self.there()?;
-        self.tables().begun.insert(member, 0);
+        self.tables().begun.insert(member.clone(), 0);
         Ok(())
     }
 
-    async fn leave(&self, _: Place<'_>, member: Uuid) -> Result<(), InboxError> {
+    async fn leave(&self, _: Place<'_>, member: &EventId) -> Result<(), InboxError> {
         self.there()?;
-        self.tables().begun.remove(&member);
+        self.tables().begun.remove(member);
         Ok(())
     }
 
@@ -110,29 +109,29 @@ impl Attempts for Memory {
         let rows = tables.begun.iter();
         Ok(rows
             .map(|(id, times)| Begun {
-                id: *id,
+                id: id.clone(),
                 times: *times,
             })
             .collect())
     }
 
-    async fn begins(&self, _: Place<'_>, id: Uuid, alone: bool) -> Result<Option<u32>, InboxError> {
+    async fn begins(&self, _: Place<'_>, id: &EventId, alone: bool) -> Result<Option<u32>, InboxError> {
         self.there()?;
         let mut tables = self.tables();
-        if tables.processed.contains(&id) {
+        if tables.processed.contains(id) {
             return Ok(None);
         }
-        let times = tables.begun.entry(id).or_default();
+        let times = tables.begun.entry(id.clone()).or_default();
         *times = (*times + u32::from(alone)).max(1);
         Ok(Some(*times))
     }
 
-    async fn ends(&self, _: Place<'_>, id: Uuid) -> Result<(), InboxError> {
+    async fn ends(&self, _: Place<'_>, id: &EventId) -> Result<(), InboxError> {
         self.there()?;
         let mut tables = self.tables();
-        let left = tables.begun.remove(&id).unwrap_or_default();
+        let left = tables.begun.remove(id).unwrap_or_default();
         if left > 1 {
-            tables.begun.insert(id, left - 1);
+            tables.begun.insert(id.clone(), left - 1);
         }
         Ok(())
     }
