@@ -235,7 +235,7 @@ fn id_in(headers: &str) -> Option<EventId> {
     let headers = String::from_utf8_lossy(&headers);
     let mut lines = headers.lines().filter_map(|line| line.split_once(':'));
     let (_, id) = lines.find(|(name, _)| name.eq_ignore_ascii_case(wire::NATS_MSG_ID))?;
-    id.trim().parse().ok()
+    Some(id.strip_prefix(' ').unwrap_or(id).into())
 }
 
 #[cfg(test)]
@@ -244,10 +244,11 @@ mod tests {
 
     #[test]
     fn the_id_is_found_among_the_headers() {
-        let id = EventId::new();
-        let headers = format!("NATS/1.0\r\nA: b\r\nnats-msg-id: {id}\r\n\r\n");
-        assert_eq!(id_in(&STANDARD.encode(headers)), Some(id));
-        for bad in ["", "%", &STANDARD.encode("NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n")] {
+        for id in [EventId::new(), "заказ 7: a ".into()] {
+            let headers = format!("NATS/1.0\r\nA: b\r\nnats-msg-id: {id}\r\n\r\n");
+            assert_eq!(id_in(&STANDARD.encode(headers)), Some(id));
+        }
+        for bad in ["", "%", &STANDARD.encode("NATS/1.0\r\nA: b\r\n\r\n")] {
             assert_eq!(id_in(bad), None);
         }
     }

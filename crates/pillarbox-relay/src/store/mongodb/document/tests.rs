@@ -94,7 +94,8 @@ fn a_document_of_another_languages_service_is_an_event() {
 #[test]
 fn an_unreadable_document_keeps_its_key_and_gives_the_reason() {
     for (name, value, problem) in [
-        ("event_id", Bson::from("x"), "UUID"),
+        ("event_id", Bson::from(7), "event_id is not a text"),
+        ("event_id", Bson::from("x".repeat(256)), "id has 256 bytes; 255"),
         ("topic", Bson::from(1), "topic is not a text"),
         ("payload", Bson::from("{"), "JSON"),
         (
