@@ -226,7 +226,8 @@ fn the_history_is_listed_counted_and_told() {
         (&json!("published"), &json!("p2"))
     );
     assert_eq!(get("/v1/events/018f0000-0000-7000-8000-00000000ffff").status, 404);
-    assert_eq!(get("/v1/events/x").status, 400);
+    assert_eq!(get("/v1/events/x").status, 404, "any text is an id");
+    assert_eq!(get("/v1/events/a%00").status, 400);
     assert_eq!(get("/v1/events?status=pending").status, 400);
 
     // The same on the command line.

@@ -37,7 +37,8 @@ fn requests_of_other_sites_and_other_names_are_refused_and_answers_are_hardened(
         ("DELETE /v1/status", 405),
         ("POST /v1/events", 415),
         ("GET /v1/dead?limit=x", 400),
-        ("GET /v1/dead/x", 400),
+        ("GET /v1/dead/x", 404),
+        ("GET /v1/dead/a%00", 400),
         ("GET /v1/stream?after=x", 400),
     ] {
         let answer = ask(&served.address, request, &[HOST], "", DEADLINE);
