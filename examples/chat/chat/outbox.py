@@ -8,12 +8,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-# Parameters without a type are sent as text. The payload is text, so it is delivered byte for byte.
+# Parameters without a type are sent as text. The payload is text, so it is delivered byte for byte. An id may be any text;
+# the driver sends a UUID as such, so it needs the cast.
 ENQUEUE = text(
     """
     select pillarbox.enqueue(
         topic => :topic, key => :key, event_type => :event_type, payload => :payload,
-        aggregate_type => :aggregate_type, id => :id, project_id => :project_id, user_id => :user_id,
+        aggregate_type => :aggregate_type, id => cast(:id as text), project_id => :project_id, user_id => :user_id,
         correlation_id => :correlation_id, traceparent => :traceparent)
     """
 )
