@@ -30,7 +30,7 @@ async fn every_message_of_the_chat_is_told_once_and_none_that_was_rolled_back() 
     // One more than the committed events: the example sends a last one to know that nothing comes after the
     // others.
     assert_eq!(number(&database, "select count(*) from messages").await, 12);
-    let published = "select count(*) from outbox_events e join messages m on m.id = e.id
+    let published = "select count(*) from outbox_events e join messages m on m.id::text = e.id
         where e.status = 'published' and e.aggregate_id = m.session_id and e.user_id = m.user_id
           and e.payload::json->>'text' = m.text";
     assert_eq!(number(&database, published).await, 12);
