@@ -81,6 +81,7 @@ pub(crate) enum Command {
     Demo(demo::Args),
     Run(command::run::Args),
     Migrate(command::migrate::Args),
+    Adopt(command::adopt::Args),
     Enqueue(Box<command::enqueue::Args>),
     Check(command::check::Args),
     Status(command::status::Args),

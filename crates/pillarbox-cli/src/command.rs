@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod adopt;
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
 #[cfg(not(feature = "bench"))]

@@ -63,6 +63,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Answer>
         Command::Demo(args) => demo::run(args, context).await,
         Command::Run(args) => command::run::run(args, context).await,
         Command::Migrate(args) => command::migrate::run(args, context).await,
+        Command::Adopt(args) => command::adopt::run(args, context).await,
         Command::Enqueue(args) => command::enqueue::run(*args, context).await,
         Command::Check(args) => command::check::run(args, context).await,
         Command::Dead(args) => command::dead::run(*args, context).await,

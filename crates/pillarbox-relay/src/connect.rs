@@ -6,10 +6,12 @@ use pillarbox::table::Tables;
 
 pub use crate::driver::address::redacted;
 use crate::{
+    adoption::Adoption,
     check::versions::AggregateVersions,
     dead::DeadLetters,
     driver::{self, address},
     event_log::EventLog,
+    layout::Layout,
     notice::Notices,
     pressure::Gauge,
     reprocess::Schedules,
@@ -23,6 +25,8 @@ pub struct DatabaseOptions {
     /// An address for one of [`driver::STORES`].
     pub url: String,
     pub tables: Tables,
+    /// The table that the outbox serves, if it is not its own. The names in `tables` are then those beside it.
+    pub layout: Option<Layout>,
     pub claim: Claim,
     /// Use LISTEN and NOTIFY (PostgreSQL). Off: the relay only polls.
     pub notify: bool,
@@ -39,6 +43,7 @@ impl DatabaseOptions {
         Self {
             url: url.into(),
             tables: Tables::default(),
+            layout: None,
             claim: Claim::default(),
             notify: true,
             pooler: false,
@@ -74,6 +79,8 @@ pub struct OpenStore {
     pub gauge: Option<Arc<dyn Gauge>>,
     /// `None`: this database has no event log.
     pub event_log: Option<Arc<dyn EventLog>>,
+    /// `None`: this database can't take over tables.
+    pub adoption: Option<Arc<dyn Adoption>>,
 }
 
 impl OpenStore {
@@ -91,12 +98,20 @@ impl OpenStore {
             versions: Some(store.clone()),
             gauge: Some(store),
             event_log: None,
+            adoption: None,
         }
     }
 
     pub fn with_event_log(self, event_log: Arc<dyn EventLog>) -> Self {
         Self {
             event_log: Some(event_log),
+            ..self
+        }
+    }
+
+    pub fn with_adoption(self, adoption: Arc<dyn Adoption>) -> Self {
+        Self {
+            adoption: Some(adoption),
             ..self
         }
     }

@@ -10,6 +10,7 @@ mod debezium;
 pub(crate) mod id;
 pub(crate) mod line;
 pub(crate) mod raw;
+pub mod shape;
 pub(crate) mod whole;
 
 use std::{borrow::Cow, sync::Arc};
@@ -17,6 +18,7 @@ use std::{borrow::Cow, sync::Arc};
 use bytes::Bytes;
 use pillarbox::wire;
 
+use self::shape::Shape;
 use crate::sink::{Outgoing, SinkError, SinkErrorKind};
 
 /// The format of a route's events.
@@ -35,7 +37,12 @@ pub enum Envelope {
     Pillarbox,
     /// The output of Debezium's outbox event router: the payload, with the headers `id` and `eventType`.
     Debezium,
+    /// What the configuration describes field by field.
+    Shape(Arc<Shape>),
 }
+
+/// Before the names of headers that contain columns of an adopted row. They are for shapes; no other message has them.
+pub const ROW_PREFIX: &str = "row.";
 
 /// The two modes of CloudEvents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +83,7 @@ pub fn message(outgoing: &Outgoing, binding: Binding) -> Result<Message<'_>, Sin
         }
         Envelope::Pillarbox => whole::message(stored),
         Envelope::Debezium => Ok(debezium::message(stored)),
+        Envelope::Shape(shape) => shape.message(stored),
     }
 }
 
@@ -85,7 +93,8 @@ fn own_headers<'a>(
     headers: &'a std::collections::BTreeMap<String, String>,
     taken: impl Fn(&str) -> bool,
 ) -> impl Iterator<Item = Header<'a>> {
-    headers.iter().map(move |(name, text)| {
+    let sent = headers.iter().filter(|(name, _)| !name.starts_with(ROW_PREFIX));
+    sent.map(move |(name, text)| {
         let name = match taken(name) || wire::starts_with(name, wire::PREFIX) {
             true => Cow::Owned(format!("X-{name}")),
             false => Cow::Borrowed(name.as_str()),

@@ -25,12 +25,15 @@
 //! - [`log`]: log lines about single events
 //! - [`metrics`]: figures for Prometheus
 //! - [`trace`]: spans for OpenTelemetry
+//! - [`layout`]: what the columns of a table mean that a team already has
+//! - [`adoption`]: taking over such a table
 //! - [`catalog`]: which kinds of events there are
 //! - [`engine`]: the pipeline itself
 //! - [`relay`]: the engine and the background tasks
 //!
 //! Stores and sinks don't know each other: [`driver`] lists them all, and [`connect`] opens them.
 
+pub mod adoption;
 pub mod audit;
 pub mod catalog;
 pub mod check;
@@ -43,6 +46,7 @@ pub mod event;
 pub mod event_log;
 pub mod health;
 pub mod http_client;
+pub mod layout;
 pub mod log;
 pub mod metrics;
 pub mod notice;

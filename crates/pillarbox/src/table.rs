@@ -1,4 +1,5 @@
-//! The names of the tables, and the one function that makes configured names safe in SQL.
+//! The names of the tables, and the functions that make configured names and words safe in SQL. No other place quotes
+//! them.
 
 use thiserror::Error;
 
@@ -113,7 +114,24 @@ fn is_word(suffix: &str) -> bool {
         .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// Every identifier in SQL passes through here. Only names that need no escaping are accepted, and they are
+/// The name of a column that an application created, quoted for PostgreSQL. It may have any characters. `None`: no
+/// column can have this name.
+pub fn column(name: &str) -> Option<String> {
+    let possible = (1..=63).contains(&name.len()) && !name.contains('\0');
+    possible.then(|| format!("\"{}\"", name.replace('"', "\"\"")))
+}
+
+/// A text as a literal of PostgreSQL. `None`: no value can have this text.
+pub fn literal(text: &str) -> Option<String> {
+    // With the prefix, a backslash means the same whatever `standard_conforming_strings` is.
+    let escaped = text.replace('\\', "\\\\").replace('\'', "''");
+    (!text.contains('\0')).then(|| match text.contains('\\') {
+        true => format!("E'{escaped}'"),
+        false => format!("'{escaped}'"),
+    })
+}
+
+/// Every name of a table in SQL passes through here. Only names that need no escaping are accepted, and they are
 /// still quoted.
 pub(crate) fn quoted(name: &str) -> String {
     debug_assert!(check(name).is_ok() || name.len() > 48);
@@ -162,6 +180,21 @@ mod tests {
             tables.render("select 1 from {events} join {events_parked} on {index_txid} '{' {dead} {other}"),
             r#"select 1 from "shop"."outbox" join "shop"."outbox_parked" on "outbox_txid" '{' "shop"."outbox_dead" {other}"#
         );
+    }
+
+    #[test]
+    fn columns_and_words_can_have_any_characters() {
+        assert_eq!(column("eventType").unwrap(), r#""eventType""#);
+        assert_eq!(
+            column(r#"a"; drop table x --"#).unwrap(),
+            r#""a""; drop table x --""#
+        );
+        for impossible in ["", "a\0", &"x".repeat(64)] {
+            assert_eq!(column(impossible), None);
+        }
+        assert_eq!(literal("it's").unwrap(), "'it''s'");
+        assert_eq!(literal(r"\' or 1=1 --").unwrap(), r"E'\\'' or 1=1 --'");
+        assert_eq!(literal("a\0"), None);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 mod backpressure;
 mod delivery;
 mod http;
+mod layout;
 mod notices;
 mod relay;
 mod reprocess;
+mod shape;
 mod tracing;
 mod validation;
 mod webhook;
@@ -287,7 +289,32 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
         database.payload_bytes_max,
         1 << 30,
     );
-    let tables = Tables::new(&database.table_name, database.dlq_table_name.as_deref())
+    let layout = layout::layout(outbox, problems);
+    let names = match &layout {
+        Some(layout) => {
+            if kind_of(&database.url) != Some("postgres") {
+                problems.push((
+                    "outbox.layout".into(),
+                    "only tables in PostgreSQL can be adopted".into(),
+                ));
+            }
+            if database.dlq_table_name.is_some() {
+                problems.push((
+                    key("dlq_table_name"),
+                    "a table of dead letters that exists: this is not built yet; leave it out".into(),
+                ));
+            }
+            if database.unique_versions {
+                problems.push((
+                    key("unique_versions"),
+                    "with `layout`, this would refuse rows of producers that know nothing of it: set it to false".into(),
+                ));
+            }
+            layout.own_tables()
+        }
+        None => Tables::new(&database.table_name, database.dlq_table_name.as_deref()),
+    };
+    let tables = names
         .map_err(|error| {
             let which = if error.name == database.table_name {
                 "table_name"
@@ -302,6 +329,7 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
         .ok()?;
     (problems.len() == before).then(|| DatabaseOptions {
         tables,
+        layout,
         claim: match outbox.publisher.claim {
             schema::Claim::Lanes => Claim::Lanes,
             schema::Claim::Rows => Claim::Rows,
@@ -313,6 +341,11 @@ fn database(outbox: &schema::Outbox, problems: &mut Problems) -> Option<Database
         answer_timeout: Duration::from_millis(database.answer_timeout_ms),
         ..DatabaseOptions::new(database.url.clone())
     })
+}
+
+/// The kind of database behind this address.
+fn kind_of(url: &str) -> Option<&'static str> {
+    driver::store(url).map(|driver| driver.about.kind)
 }
 
 /// Whether an address has one of these schemes and can be parsed. The message never shows the address: it may

@@ -7,6 +7,7 @@ mod delivery;
 mod dlq;
 mod event_log;
 mod http;
+mod layout;
 mod publisher;
 #[cfg(test)]
 mod tables;
@@ -21,10 +22,11 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
     backpressure::{Backpressure, PressureClass},
-    delivery::{AfterDeath, Envelope, Route, Sink, Storage, Stream, Topic, TopicSetting, WebhookSink},
+    delivery::{AfterDeath, Envelope, Route, Shape, Sink, Storage, Stream, Topic, TopicSetting, WebhookSink},
     dlq::{Command, Dlq, Reprocess, Webhook},
     event_log::EventLog,
     http::{Http, Jwt, RateLimit, Role, Tls, Token},
+    layout::{Layout, Word},
     publisher::{Claim, Publisher, RetryPolicy},
     tracing::Tracing,
     validation::{AggregateVersions, OnFailure, SchemaMissing, Validation, WhenAway},
@@ -43,6 +45,8 @@ pub(crate) struct Config {
 pub(crate) struct Outbox {
     /// The database that holds the outbox.
     pub database: Database,
+    /// The table is one that your team already has: which column is what. See [ADOPT.md](ADOPT.md).
+    pub layout: Option<Layout>,
     /// Where events go. Choose a name for each sink; routes refer to it. Without any sink, there is one with
     /// the name `stream`, at `http-stream:`.
     #[schemars(extend("x-default" = "one, `stream`"))]
@@ -77,7 +81,7 @@ pub(crate) struct Outbox {
 pub(crate) struct Database {
     #[schemars(extend("description" = database_urls()))]
     pub url: String,
-    /// The outbox's table, optionally after a schema (in MongoDB a database) and a dot. Letters, digits and
+    /// The outbox's table, or the one to adopt with `layout`, optionally after a schema (in MongoDB a database) and a dot. Letters, digits and
     /// underscores, up to 48. The names of the other tables begin with it.
     pub table_name: String,
     /// The dead letters' table.

@@ -1,6 +1,7 @@
 //! The commands of the real binary, as a person or a script runs them.
 
 mod accounts;
+mod adopt;
 #[cfg(feature = "bench")]
 mod bench;
 mod catalog;

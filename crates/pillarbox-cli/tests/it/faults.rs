@@ -2,6 +2,7 @@
 //! off and fed with events that can't be delivered. At the end of each test, the ledger compares what was
 //! committed with what is in the stream.
 
+mod adopted;
 mod after_death;
 mod assumptions;
 mod audit;

@@ -7,3 +7,4 @@ mod commands;
 mod faults;
 mod languages;
 mod notices;
+mod tables;

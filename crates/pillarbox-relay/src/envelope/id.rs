@@ -28,5 +28,6 @@ pub(crate) fn id_in<'a>(
         }
         | Envelope::Pillarbox => serde_json::from_slice::<WithId>(body).ok().map(|it| it.id),
         Envelope::Debezium => header(wire::debezium::ID).map(EventId::from),
+        Envelope::Shape(shape) => shape.id_in(header, body),
     }
 }

@@ -1,12 +1,12 @@
 //! An event as one line of JSON, for sinks that people and pipes read. A line has no headers, so every envelope is an
-//! object here. `raw` and `pillarbox` are the object with everything. CloudEvents uses its JSON format. `debezium` has
-//! its key, headers and payload.
+//! object here. `raw` and `pillarbox` are the object with everything. CloudEvents uses its JSON format. `debezium` and
+//! shapes have their key, headers and payload.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Envelope,
+    Envelope, Message,
     cloudevents::Structured,
     debezium, not_json,
     whole::{Place, Whole},
@@ -16,12 +16,27 @@ use crate::{
     sink::{Outgoing, SinkError},
 };
 
+/// A message as an object.
 #[derive(Serialize)]
-struct Debezium<'a> {
+struct Fields<'a> {
     topic: &'a str,
     key: &'a str,
     headers: serde_json::Map<String, serde_json::Value>,
     payload: &'a RawValue,
+}
+
+impl<'a> Fields<'a> {
+    fn of(stored: &'a StoredEvent, message: &'a Message<'a>) -> Result<Self, SinkError> {
+        let headers = message.headers.iter();
+        Ok(Self {
+            topic: &stored.event.topic,
+            key: message.key,
+            headers: headers
+                .map(|(name, text)| (name.to_string(), text.as_ref().into()))
+                .collect(),
+            payload: serde_json::from_slice(&message.body).map_err(|error| not_json(&error))?,
+        })
+    }
 }
 
 /// Appends the event's line. Line breaks between the tokens of a payload become spaces, so it is the same JSON on one
@@ -63,17 +78,10 @@ fn object(into: &mut Vec<u8>, outgoing: &Outgoing) -> Result<(), SinkError> {
             serde_json::to_writer(&mut *into, &structured)
         }
         Envelope::Debezium => {
-            let message = debezium::message(stored);
-            let headers = message.headers.iter();
-            let object = Debezium {
-                topic: &stored.event.topic,
-                key: message.key,
-                headers: headers
-                    .map(|(name, text)| (name.to_string(), text.as_ref().into()))
-                    .collect(),
-                payload: serde_json::from_slice(&stored.event.payload).map_err(|error| not_json(&error))?,
-            };
-            serde_json::to_writer(&mut *into, &object)
+            serde_json::to_writer(&mut *into, &Fields::of(stored, &debezium::message(stored))?)
+        }
+        Envelope::Shape(shape) => {
+            serde_json::to_writer(&mut *into, &Fields::of(stored, &shape.message(stored)?)?)
         }
     };
     written.map_err(|error| not_json(&error))

@@ -1,11 +1,13 @@
 //! One JSON object with everything, under the names that `enqueue` and the stream use. The producer's headers are part
 //! of it. They are also sent as headers, because tracing expects them there.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use pillarbox::{Event, wire};
 use serde::Serialize;
 
-use super::{Message, not_json, own_headers};
+use super::{Message, ROW_PREFIX, not_json, own_headers};
 use crate::{
     event::{Seq, StoredEvent},
     event_log::Position,
@@ -27,7 +29,7 @@ pub(super) struct Whole<'a> {
     seq: Seq,
     created_at: Timestamp,
     #[serde(flatten)]
-    event: &'a Event,
+    event: Cow<'a, Event>,
 }
 
 impl<'a> Whole<'a> {
@@ -36,9 +38,20 @@ impl<'a> Whole<'a> {
             place,
             seq: stored.seq,
             created_at: stored.created_at,
-            event: &stored.event,
+            event: sent(&stored.event),
         }
     }
+}
+
+/// The event without the columns that it carries for shapes.
+fn sent(event: &Event) -> Cow<'_, Event> {
+    let is_carried = |name: &String| name.starts_with(ROW_PREFIX);
+    if !event.headers.keys().any(is_carried) {
+        return Cow::Borrowed(event);
+    }
+    let mut sent = event.clone();
+    sent.headers.retain(|name, _| !is_carried(name));
+    Cow::Owned(sent)
 }
 
 pub(super) fn message(stored: &StoredEvent) -> Result<Message<'_>, SinkError> {

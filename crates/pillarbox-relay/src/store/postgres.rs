@@ -3,10 +3,11 @@
 //!
 //! `discover` finds committed events and `assumptions` checks what discovery relies on. `settle` records the
 //! results of events, `park` returns events from the side table, `lanes` shares the work among relays, `wake`
-//! wakes them, `schema` creates the tables, and `enqueue` the function for applications. `admin` and `dead` are
-//! for people.
+//! wakes them, `schema` creates the tables, `enqueue` the function for applications, and `adopt` connects a table that
+//! a team already has. `admin` and `dead` are for people.
 
 mod admin;
+mod adopt;
 mod after_death;
 mod assumptions;
 mod connection;
@@ -43,7 +44,7 @@ use super::{
     Census, Due, DuePlace, HeldLane, PageLimit, Reader, RelayId, Settled, Store, StoreError, Trouble, Waker,
     sql,
 };
-use crate::{connect::DatabaseOptions, event::Lane, settlement::Settlement};
+use crate::{connect::DatabaseOptions, event::Lane, layout::Layout, settlement::Settlement};
 
 /// An outbox in PostgreSQL 15 or newer.
 pub struct PostgresStore {
@@ -55,6 +56,8 @@ pub struct PostgresStore {
     assumptions: Arc<Assumptions>,
     seen: Arc<Seen>,
     wakening: Wakening,
+    /// The table that this outbox serves, if it is not its own.
+    layout: Option<Layout>,
 }
 
 impl PostgresStore {
@@ -70,6 +73,7 @@ impl PostgresStore {
             assumptions: Arc::new(Assumptions::new(tables)),
             seen: Arc::default(),
             wakening: Wakening::new(options, tables),
+            layout: options.layout.clone(),
             connection,
         })
     }
@@ -78,6 +82,9 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
+        if let Some(layout) = &self.layout {
+            adopt::check(&self.connection, layout).await?;
+        }
         schema::check(&self.connection, &self.assumptions).await
     }
 

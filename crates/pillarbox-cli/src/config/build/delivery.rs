@@ -10,7 +10,7 @@ use pillarbox_relay::{
     sink::{self, StreamSpec, TopicSpec},
 };
 
-use super::{DAY_MS, NamedSink, Problems, check_address, webhook, within};
+use super::{DAY_MS, NamedSink, Problems, check_address, shape, webhook, within};
 use crate::config::{schema, show::word, unknown::nearest};
 
 pub(super) fn sinks(outbox: &schema::Outbox, problems: &mut Problems) -> Vec<NamedSink> {
@@ -78,7 +78,18 @@ pub(super) fn routes(
                 topic,
                 sink: route.sink.as_str().into(),
                 stream: route.stream.as_deref().map(Arc::from),
-                envelope: envelope(route, key("source"), problems),
+                envelope: match &route.shape {
+                    None => envelope(route, key("source"), problems),
+                    Some(_) if route.envelope != schema::Envelope::Raw || route.source.is_some() => {
+                        problems.push((
+                            key("shape"),
+                            "a shape replaces the envelope: leave out `envelope` and `source`, or the shape"
+                                .into(),
+                        ));
+                        continue;
+                    }
+                    Some(shape) => Envelope::Shape(Arc::new(shape::shape(shape, &key("shape"), problems))),
+                },
                 after_death: match route.after_death {
                     schema::AfterDeath::Skip => AfterDeath::Skip,
                     schema::AfterDeath::Block => AfterDeath::Block,

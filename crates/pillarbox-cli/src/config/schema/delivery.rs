@@ -71,6 +71,9 @@ pub(crate) struct Route {
     #[serde(default)]
     #[schemars(extend("x-default" = "`/<aggregate_type>`"))]
     pub source: Option<String>,
+    /// The message, field by field, instead of an envelope. See [ADOPT.md](ADOPT.md#messages).
+    #[serde(default)]
+    pub shape: Option<Shape>,
     /// What happens to a key after one of its events died. `skip`: it continues with the next event. `block`:
     /// it waits until somebody replays or discards the dead letter. `latest`: it continues with the newest
     /// event of that topic, for topics whose events each contain the whole state.
@@ -80,6 +83,18 @@ pub(crate) struct Route {
     #[serde(default)]
     #[schemars(extend("x-default" = "`outbox.event_log.enabled`"))]
     pub event_log: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Shape {
+    /// A shape to begin with: `payload`, `message-id`, `event-id` or `storage-outbox`. The other keys add to it.
+    pub preset: Option<String>,
+    /// The fields of the body, in alphabetical order, and what each contains: `messageId: id`. Without any, the
+    /// body is the payload, byte for byte.
+    pub body: BTreeMap<String, String>,
+    /// The headers: `tenant: headers->tenant`. One without a value is left out.
+    pub headers: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use self::fields::keys_of;
 use super::{
-    Backpressure, Command, Database, Dlq, EventLog, Http, Jwt, Monitoring, Outbox, PressureClass, Publisher,
-    RateLimit, Reprocess, RetryPolicy, Route, Sink, Stream, Tls, Token, Topic, Tracing, Validation, Webhook,
-    WebhookSink, dlq::Notifications, validation::Rule,
+    Backpressure, Command, Database, Dlq, EventLog, Http, Jwt, Layout, Monitoring, Outbox, PressureClass,
+    Publisher, RateLimit, Reprocess, RetryPolicy, Route, Shape, Sink, Stream, Tls, Token, Topic, Tracing,
+    Validation, Webhook, WebhookSink, dlq::Notifications, validation::Rule,
 };
 use crate::config::json_schema;
 
@@ -46,11 +46,13 @@ fn groups() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("outbox.http.rate_limit", keys_of::<RateLimit>()),
         ("outbox.http.tls", keys_of::<Tls>()),
         ("outbox.http.tokens", keys_of::<Token>()),
+        ("outbox.layout", keys_of::<Layout>()),
         ("outbox.monitoring", keys_of::<Monitoring>()),
         ("outbox.monitoring.tracing", keys_of::<Tracing>()),
         ("outbox.publisher", keys_of::<Publisher>()),
         ("outbox.retry_policy", keys_of::<RetryPolicy>()),
         ("outbox.routes", keys_of::<Route>()),
+        ("outbox.routes.shape", keys_of::<Shape>()),
         ("outbox.sinks", keys_of::<Sink>()),
         ("outbox.sinks.webhook", keys_of::<WebhookSink>()),
         ("outbox.streams", keys_of::<Stream>()),

@@ -35,6 +35,9 @@ pub(super) const STREAM: &str = "EVENTS";
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     pub database: String,
+    pub table: String,
+    /// The preset of the table's layout, if Pillarbox did not create it.
+    pub preset: Option<String>,
     pub sink: String,
     pub lease_ms: u64,
     pub publish_timeout_ms: u64,
@@ -58,6 +61,8 @@ impl Config {
     pub(super) fn new(database: &str, sink: &str) -> Self {
         Self {
             database: database.to_owned(),
+            table: "outbox_events".into(),
+            preset: None,
             sink: sink.to_owned(),
             lease_ms: 5_000,
             publish_timeout_ms: 5_000,
@@ -80,14 +85,20 @@ impl Config {
             .far
             .as_ref()
             .map(|url| format!("    far: {{ url: '{url}' }}\n"));
+        let layout = self
+            .preset
+            .as_ref()
+            .map(|preset| format!("  layout: {{ preset: {preset} }}\n"));
         format!(
-            "outbox:\n  database: {{ url: '{}', pooler: {} }}\n  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
+            "outbox:\n  database: {{ url: '{}', table_name: {}, pooler: {} }}\n{}  sinks:\n    events: {{ url: '{}', publish_timeout_ms: {} }}\n{}  \
              routes: {}\n  streams: {}\n  publisher: {{ lease_ms: {}, window_events_max: {}, destination_outage_max_seconds: {}, \
              stall_after_seconds: {} }}\n  \
              retry_policy: {{ default_base_delay_ms: 200, default_max_attempts: 50, default_max_delay_ms: 500 }}\n  validation: {}\n  \
              backpressure: {}\n  dlq: {}\n  monitoring: {}\n",
             self.database,
+            self.table,
             self.pooler,
+            layout.unwrap_or_default(),
             self.sink,
             self.publish_timeout_ms,
             far.unwrap_or_default(),

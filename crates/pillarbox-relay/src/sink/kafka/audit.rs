@@ -95,6 +95,8 @@ struct Audit {
 struct Read {
     offset: i64,
     id: Option<EventId>,
+    /// Messages of its shape have no id, so the place alone must do.
+    is_anonymous: bool,
 }
 
 impl Audit {
@@ -222,6 +224,7 @@ impl Audit {
         Ok(Some(Read {
             offset: message.offset(),
             id: id_in(envelope, CLOUDEVENTS, |name| header(&message, name), body),
+            is_anonymous: matches!(envelope, Envelope::Shape(shape) if !shape.shows_id()),
         }))
     }
 }
@@ -260,7 +263,11 @@ fn inside(id: EventId, offset: i64, read: &Read) -> Fate {
     match read {
         // Compaction removes single messages.
         Read { offset: found, .. } if *found > offset => Fate::Expired,
-        Read { id: found, .. } if *found == Some(id) => Fate::Found,
+        Read {
+            id: found,
+            is_anonymous,
+            ..
+        } if *is_anonymous || *found == Some(id) => Fate::Found,
         _ => Fate::Lost,
     }
 }
@@ -283,7 +290,19 @@ mod tests {
             (15, None, Fate::Lost),
             (16, Some(EventId::new()), Fate::Expired),
         ] {
-            assert_eq!(inside(id.clone(), 15, &Read { offset, id: found }), fate);
+            let read = Read {
+                offset,
+                id: found,
+                is_anonymous: false,
+            };
+            assert_eq!(inside(id.clone(), 15, &read), fate);
         }
+        let anonymous = |offset| Read {
+            offset,
+            id: None,
+            is_anonymous: true,
+        };
+        assert_eq!(inside(id.clone(), 15, &anonymous(15)), Fate::Found);
+        assert_eq!(inside(id, 15, &anonymous(16)), Fate::Expired);
     }
 }

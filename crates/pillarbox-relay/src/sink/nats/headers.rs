@@ -52,7 +52,9 @@ pub fn raw_headers(outgoing: &Outgoing) -> Result<HeaderMap, SinkError> {
     let mut map = HeaderMap::new();
     // First, so that a producer's header can't replace one of ours.
     for (name, text) in &event.headers {
-        map.insert(free_name(name)?, value(name, text)?);
+        if !name.starts_with(envelope::ROW_PREFIX) {
+            map.insert(free_name(name)?, value(name, text)?);
+        }
     }
     server_headers(&mut map, outgoing)?;
     raw::fields(stored, |name, text| {

@@ -20,7 +20,9 @@ pub(super) static DRIVER: StoreDriver = StoreDriver {
     #[cfg(feature = "postgres")]
     open: Some(|options| {
         let store = std::sync::Arc::new(crate::store::postgres::PostgresStore::open(options)?);
-        Ok(crate::connect::OpenStore::new("postgres", store.clone()).with_event_log(store))
+        Ok(crate::connect::OpenStore::new("postgres", store.clone())
+            .with_event_log(store.clone())
+            .with_adoption(store))
     }),
     #[cfg(not(feature = "postgres"))]
     open: None,

@@ -32,6 +32,22 @@ fn script(tables: &Tables) -> String {
     tables.render(include_str!("sql/schema/create.sql")) + "\n" + &functions(tables)
 }
 
+/// Removes everything that a migration created.
+pub(super) fn drop_sql(tables: &Tables) -> String {
+    let functions = [
+        "own_txid",
+        "truncated",
+        "pressure_of",
+        "mind_pressure",
+        "enqueue",
+        "refusal",
+    ]
+    .map(|function| format!("'{}'", tables.index(function).replace('"', "")));
+    tables
+        .render(include_str!("sql/schema/drop.sql"))
+        .replace("{functions}", &functions.join(", "))
+}
+
 /// Creates or replaces them.
 fn functions(tables: &Tables) -> String {
     let guards = tables.render(include_str!("sql/schema/guards.sql"));
@@ -189,7 +205,7 @@ pub(super) fn is_current(version: i32) -> bool {
 }
 
 /// One migration at a time in this database, for this outbox.
-fn lock(tables: &Tables) -> String {
+pub(super) fn lock(tables: &Tables) -> String {
     format!(
         "select pg_advisory_xact_lock(hashtextextended('pillarbox migrate {}', 0))",
         tables.events()

@@ -8,7 +8,10 @@ use pillarbox::Event;
 use pillarbox_relay::{
     Sink,
     connect::SinkOptions,
-    envelope::{Envelope, Mode},
+    envelope::{
+        Envelope, Mode,
+        shape::{Place, Shape, Value},
+    },
     sink::{Outcome, Outgoing, kafka::KafkaSink},
 };
 use pillarbox_testkit::{
@@ -17,12 +20,29 @@ use pillarbox_testkit::{
     kafka,
     servers::{self, Nats},
 };
-use serde_json::{Value, json};
+use serde_json::{Value as Json, json};
 
 use super::nats;
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const PAYLOAD: &str = r#"{"total": 12.50, "name":"Zoë"}"#;
+
+/// The payload with the id as `messageId`, and two headers.
+fn shape() -> Shape {
+    let value = |text: &str| Value::parse(text).unwrap();
+    Shape {
+        body: [("*", "payload"), ("messageId", "id")]
+            .map(|(place, text)| (Place::parse(place).unwrap(), value(text)))
+            .into(),
+        headers: [
+            ("traceparent", "headers->traceparent"),
+            ("version", "schema_version"),
+            ("none", "user_id"),
+        ]
+        .map(|(name, text)| (name.to_owned(), value(text)))
+        .into(),
+    }
+}
 
 /// One event for each envelope, on this topic.
 fn batch(topic: &str) -> Vec<Outgoing> {
@@ -36,6 +56,7 @@ fn batch(topic: &str) -> Vec<Outgoing> {
         cloud_events(Mode::Structured),
         Envelope::Pillarbox,
         Envelope::Debezium,
+        Envelope::Shape(shape().into()),
     ];
     envelopes
         .into_iter()
@@ -62,19 +83,19 @@ async fn kafka_carries_every_envelope() {
     server.create_topic("envelopes", 1).await;
     let sink = KafkaSink::open(&SinkOptions::new(server.url())).unwrap();
     let sent = batch("envelopes");
-    assert_eq!(sink.publish(&sent).await, vec![Outcome::Delivered; 5]);
+    assert_eq!(sink.publish(&sent).await, vec![Outcome::Delivered; 6]);
     let arrived = kafka::messages(&server.bootstrap(), "envelopes").await;
     let id = |n: usize| sent[n].event.event.id.to_string();
     for message in &arrived {
         assert_eq!(message.key.as_deref(), Some("customer 7"));
         assert_eq!(message.headers["traceparent"], TRACE);
     }
-    let [raw, binary, structured, whole, debezium] = arrived.try_into().unwrap();
+    let [raw, binary, structured, whole, debezium, shaped] = arrived.try_into().unwrap();
     assert_eq!(
         (&raw.payload[..], &raw.headers["Pillarbox-Id"]),
         (PAYLOAD.as_bytes(), &id(0))
     );
-    let object: Value = serde_json::from_slice(&whole.payload).unwrap();
+    let object: Json = serde_json::from_slice(&whole.payload).unwrap();
     assert_eq!(
         (&object["id"], &object["payload"]),
         (&json!(id(3)), &json!({"total": 12.50, "name": "Zoë"}))
@@ -91,6 +112,13 @@ async fn kafka_carries_every_envelope() {
         (&debezium.payload[..], debezium.headers),
         (PAYLOAD.as_bytes(), routed)
     );
+
+    assert_eq!(
+        String::from_utf8(shaped.payload).unwrap(),
+        format!(r#"{{"total":12.50,"name":"Zoë","messageId":"{}"}}"#, id(5))
+    );
+    let names: Vec<&str> = shaped.headers.keys().map(String::as_str).collect();
+    assert_eq!(names, ["traceparent", "version"]);
 
     let message = |mode, received: kafka::Received| cloudevents::Message {
         mode,
@@ -139,7 +167,7 @@ async fn nats_carries_every_envelope() {
         .create_consumer(jetstream::consumer::pull::OrderedConfig::default())
         .await
         .unwrap();
-    let messages: Vec<_> = consumer.messages().await.unwrap().take(5).collect().await;
+    let messages: Vec<_> = consumer.messages().await.unwrap().take(6).collect().await;
     for (outgoing, message) in sent.iter().zip(messages) {
         let message = message.unwrap();
         let headers = message.headers.clone().unwrap();
@@ -147,7 +175,7 @@ async fn nats_carries_every_envelope() {
         let id = outgoing.event.event.id.to_string();
         assert_eq!(header("Nats-Msg-Id"), Some(id.as_str()));
         assert_eq!(header("traceparent"), Some(TRACE));
-        let object = || -> Value { serde_json::from_slice(&message.payload).unwrap() };
+        let object = || -> Json { serde_json::from_slice(&message.payload).unwrap() };
         match &outgoing.envelope {
             Envelope::Raw => assert_eq!(header("Pillarbox-Event-Type"), Some("OrderPlaced")),
             Envelope::CloudEvents {
@@ -173,6 +201,13 @@ async fn nats_carries_every_envelope() {
                     (Some(id.as_str()), Some("OrderPlaced"))
                 );
                 assert_eq!(&message.payload[..], PAYLOAD.as_bytes());
+            }
+            Envelope::Shape(_) => {
+                assert_eq!(
+                    object(),
+                    json!({ "total": 12.50, "name": "Zoë", "messageId": id })
+                );
+                assert_eq!((header("version"), header("none")), (Some("1"), None));
             }
         }
     }
