@@ -465,6 +465,8 @@ async fn an_adoption_says_what_it_would_do_and_can_be_undone() {
     )
     .await;
     refuses_to_run("interrupted");
+    let seen = stderr(&team.adopt(&[]));
+    assert!(seen.contains("still to be copied"), "{seen}");
     team.apply();
     assert_eq!(
         team.rows("select seq::text from events_pillarbox where topic = 'shop.early'")
@@ -646,8 +648,31 @@ async fn an_undo_refuses_what_would_be_lost() {
         [["1"]]
     );
     team.sql("alter table outbox rename column type to kind").await;
+    let refused = stderr(&team.adopt(&["--undo"]));
+    assert!(
+        refused.contains("no column `type`") && refused.contains("--undo --force"),
+        "{refused}"
+    );
     let undone = team.adopt(&["--undo", "--force"]);
     assert_eq!(code(&undone), 0, "{}", stderr(&undone));
     team.sql("insert into outbox values (gen_random_uuid(), 'Order', '4', 'OrderCreated', '{}')")
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adoption_that_failed_in_the_middle_can_be_undone() {
+    let layout = r#"{ fields: { id: id, topic: "'t'", event_type: "'E'", aggregate_type: "'a'", aggregate_id: id, payload: body },
+        states: { pending: { stage: nwe }, published: { stage: sent }, dead: { stage: broken } } }"#;
+    let ddl = "create type stage as enum ('new', 'sent', 'broken');
+               create table jobs (id int primary key, body jsonb, stage stage not null default 'new')";
+    let Some(team) = Team::with("jobs", layout, "envelope: pillarbox", ddl).await else {
+        return;
+    };
+    let refused = team.adopt(&["--apply"]);
+    assert_eq!(code(&refused), 2);
+    assert!(stderr(&refused).contains("nwe"), "{}", stderr(&refused));
+    let undone = team.adopt(&["--undo"]);
+    assert_eq!(code(&undone), 0, "{}", stderr(&undone));
+    let own = "select count(*)::text from pg_class where relname like 'jobs_pillarbox%'";
+    assert_eq!(team.rows(own).await, [["0"]]);
 }

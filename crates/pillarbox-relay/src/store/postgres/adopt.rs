@@ -85,6 +85,12 @@ impl Adoption for PostgresStore {
                 .await?
                 .into_iter()
                 .collect();
+            if state(connection, &mut tx, layout).await?.is_copying {
+                warnings.push(format!(
+                    "rows of {} are still to be copied: run `pillarbox adopt --apply`",
+                    layout.table
+                ));
+            }
         }
         Ok(Plan {
             adds,
@@ -139,7 +145,15 @@ impl Adoption for PostgresStore {
             )));
         }
         if !force {
-            unfinished(connection, &mut tx, layout).await?;
+            let found = find(connection, &mut tx, layout).await.map_err(|error| {
+                refused(format!(
+                    "{error}. `--undo --force` removes the adoption without looking at what would be lost"
+                ))
+            })?;
+            // An adoption that failed before the trigger has captured nothing.
+            if found.has_trigger {
+                unfinished(connection, &mut tx, layout, &found).await?;
+            }
         }
         connection.commit(tx).await?;
         let undo = tables
@@ -220,13 +234,10 @@ impl PostgresStore {
             total = backlog_size(connection, &mut tx).await?;
         }
         if total >= NEW_ROWS_FROM {
-            return Err(StoreError::new(
-                StoreErrorKind::Refused,
-                format!(
-                    "{} has too many rows that are not delivered: {total}",
-                    layout.table
-                ),
-            ));
+            return Err(refused(format!(
+                "{} has too many rows that are not delivered: {total}",
+                layout.table
+            )));
         }
         connection.commit(tx).await?;
         let page = script.copy()?.into();
@@ -323,9 +334,13 @@ fn noted(note: Option<&str>) -> Start {
 }
 
 /// Refuses to undo what would be lost, or sent again by the old worker.
-async fn unfinished(connection: &Connection, tx: &mut Tx, layout: &Layout) -> Result<(), StoreError> {
+async fn unfinished(
+    connection: &Connection,
+    tx: &mut Tx,
+    layout: &Layout,
+    found: &Found,
+) -> Result<(), StoreError> {
     let tables = connection.tables();
-    let found = find(connection, tx, layout).await?;
     let sql = found.script(layout, tables).unfinished()?.into();
     let rows = connection.rows_in(tx, &sql, arguments!()?).await?;
     let row = rows
