@@ -296,3 +296,38 @@ fn every_envelope_names_the_relays_span_and_a_cloudevent_also_the_producers() {
         assert_eq!(first, is_cloud_event, "{envelope:?}: {body}");
     }
 }
+
+#[test]
+fn columns_that_an_event_carries_for_shapes_are_in_no_other_message() {
+    let event = || event().header("row.secret", r#"{"a": 1}"#);
+    let envelopes = [
+        Envelope::Raw,
+        cloud_events(Mode::Binary),
+        cloud_events(Mode::Structured),
+        Envelope::Pillarbox,
+        Envelope::Debezium,
+    ];
+    for envelope in envelopes {
+        let outgoing = outgoing(event(), envelope);
+        let sent = message(&outgoing, KAFKA).unwrap();
+        assert!(
+            !format!("{:?}", sent.headers).contains("secret"),
+            "{:?}",
+            outgoing.envelope
+        );
+        assert!(
+            !String::from_utf8_lossy(&sent.body).contains("secret"),
+            "{:?}",
+            outgoing.envelope
+        );
+    }
+    let shape = shape::Shape {
+        body: vec![(
+            shape::Place::parse("*").unwrap(),
+            shape::Value::parse("row->secret").unwrap(),
+        )],
+        ..shape::Shape::default()
+    };
+    let outgoing = outgoing(event(), Envelope::Shape(Arc::new(shape)));
+    assert_eq!(message(&outgoing, KAFKA).unwrap().body, r#"{"a":1}"#);
+}
